@@ -79,6 +79,13 @@ pub fn host(name: &HostName, report: &HostReport, claims: &[Claim], sides: &Side
         devices::draw(&mut out, topology, None, claims, &letters);
         pmem::draw(&mut out, topology, None, claims, &letters);
     }
+    if !topology.far_memory().is_empty() {
+        writeln!(out, "far memory: no CPUs near it, given to no guest");
+    }
+    for far in topology.far_memory() {
+        writeln!(out, "  NUMA node {}  {} MiB", far.id, far.memory_mib);
+        pmem::draw(&mut out, topology, Some(far.id), claims, &letters);
+    }
     if !claims.is_empty() {
         writeln!(out, "owners");
     }
@@ -389,7 +396,7 @@ mod tests {
 
     use berth_domain::id::{ClaimId, Incarnation};
     use berth_domain::pci::{PciDevice, PciId, PciKind};
-    use berth_domain::topology::{CellId, PagePool, SocketId};
+    use berth_domain::topology::{CellId, FarMemory, PagePool, SocketId};
     use berth_domain::version::ServiceVersion;
 
     use super::*;
@@ -581,6 +588,34 @@ owners
         )
         .to_string();
         assert!(drawn.ends_with("PCI functions 0000:81:02.1\n"), "{drawn}");
+    }
+
+    #[test]
+    fn far_memory_is_a_tier_of_its_own() {
+        let mut report = report();
+        let far = [2, 5].map(|id| FarMemory {
+            id: CellId(id),
+            memory_mib: 65_536,
+        });
+        let with = topology().with_far_memory(far.to_vec()).unwrap();
+        report.topology = Arc::new(with);
+        let drawn = host(
+            &HostName::new("h1").unwrap(),
+            &report,
+            &[],
+            &Sides::default(),
+        );
+        let drawn = drawn.to_string();
+        assert!(
+            drawn.contains("512 reserved for the host, 7680 free of 8192\n"),
+            "{drawn}"
+        );
+        let expected = "\
+far memory: no CPUs near it, given to no guest
+  NUMA node 2  65536 MiB
+  NUMA node 5  65536 MiB
+";
+        assert!(drawn.ends_with(expected), "{drawn}");
     }
 
     #[test]

@@ -94,8 +94,7 @@ pub enum Warning {
         /// What the host lives on it for.
         carries: String,
     },
-    /// Functions are attached to a node that has neither CPUs nor memory: their cell is taken for
-    /// not known.
+    /// Functions are attached to a node without CPUs: their cell is taken for not known.
     StrayFunctions {
         /// The node.
         cell: CellId,

@@ -2,7 +2,7 @@
 
 use berth_domain::cpu_set::{CpuId, CpuSet};
 use berth_domain::resource::Trait;
-use berth_domain::topology::{self, CellId, HostCell, HostTopology, PagePool};
+use berth_domain::topology::{self, CellId, FarMemory, HostCell, HostTopology, PagePool};
 use serde::{Deserialize, Serialize};
 
 use crate::machine::{Machine, Node, rule_key};
@@ -187,11 +187,19 @@ pub(crate) fn apply(
     };
     warnings.extend(split_cores(&machine, &dedicated));
     let mut cells = Vec::new();
+    let mut far_memory = Vec::new();
     let mut kept = Vec::new();
     for (index, node) in machine.nodes.iter().enumerate() {
         if node.cpus.is_empty() && node.memory_kib == 0 {
             let cell = CellId(node.id);
             warnings.push(Warning::EmptyNode { cell });
+            continue;
+        }
+        if node.cpus.is_empty() {
+            far_memory.push(FarMemory {
+                id: CellId(node.id),
+                memory_mib: node.memory_kib / 1024,
+            });
             continue;
         }
         kept.push(index);
@@ -220,7 +228,9 @@ pub(crate) fn apply(
         traits.insert(Trait::hyperthreading());
     }
     Ok(Discovery {
-        topology: HostTopology::new(cells, distances)?.with_pci(offer.devices)?,
+        topology: HostTopology::new(cells, distances)?
+            .with_pci(offer.devices)?
+            .with_far_memory(far_memory)?,
         traits,
         warnings,
     })

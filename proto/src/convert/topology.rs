@@ -2,7 +2,7 @@
 
 use berth_domain::pmem::NAMESPACES_MAX;
 use berth_domain::topology::{
-    CELLS_MAX, CellId, HostCell, HostTopology, PCI_DEVICES_MAX, PagePool, SocketId,
+    CELLS_MAX, CellId, FarMemory, HostCell, HostTopology, PCI_DEVICES_MAX, PagePool, SocketId,
 };
 
 use super::field::{self, Invalid};
@@ -23,6 +23,7 @@ impl From<&HostTopology> for v1::HostTopology {
             distances: topology.distances().iter().map(row).collect(),
             pci_devices: topology.pci().iter().map(Into::into).collect(),
             pmem_namespaces: topology.pmem().iter().map(Into::into).collect(),
+            far_memory: topology.far_memory().iter().map(Into::into).collect(),
         }
     }
 }
@@ -38,10 +39,32 @@ impl TryFrom<v1::HostTopology> for HostTopology {
         })?;
         let devices = field::each(wire.pci_devices, "pci_devices", PCI_DEVICES_MAX)?;
         let namespaces = field::each(wire.pmem_namespaces, "pmem_namespaces", NAMESPACES_MAX)?;
+        let far_memory = field::each(wire.far_memory, "far_memory", CELLS_MAX)?;
         Self::new(cells, distances)
             .and_then(|topology| topology.with_pci(devices))
             .and_then(|topology| topology.with_pmem(namespaces))
+            .and_then(|topology| topology.with_far_memory(far_memory))
             .map_err(Invalid::here)
+    }
+}
+
+impl From<&FarMemory> for v1::FarMemory {
+    fn from(far: &FarMemory) -> Self {
+        Self {
+            id: far.id.0,
+            memory_mib: far.memory_mib,
+        }
+    }
+}
+
+impl TryFrom<v1::FarMemory> for FarMemory {
+    type Error = Invalid;
+
+    fn try_from(wire: v1::FarMemory) -> Result<Self, Invalid> {
+        Ok(Self {
+            id: CellId(wire.id),
+            memory_mib: wire.memory_mib,
+        })
     }
 }
 

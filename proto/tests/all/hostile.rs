@@ -85,6 +85,7 @@ fn report(cells: u32, threads: u32) -> WireReport {
             distances: (0..cells).map(row).collect(),
             pci_devices: (0..4).map(device).collect(),
             pmem_namespaces: Vec::new(),
+            far_memory: Vec::new(),
         }),
         disk_gib: 10,
         ..Default::default()

@@ -14,7 +14,8 @@
 //! there once, in ascending order of address, and only virtual ones have a parent, which is a
 //! physical one as far as it is there. [`HostTopology::with_pmem`]: each namespace is there once,
 //! in ascending order of name, with a class of persistent memory, and one that is of use has a
-//! size.
+//! size. [`HostTopology::with_far_memory`]: a node of far memory has no CPUs, so it is no cell; the
+//! nodes are distinct and ascending, and not all of the host's memory is far.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -88,6 +89,18 @@ pub struct HostCell {
     pub pages: Vec<PagePool>,
 }
 
+/// A NUMA node with memory and without CPUs, as of CXL: its memory is far from every CPU.
+///
+/// It is counted apart: no part of the host's `MEMORY_MB`, of a cell, or of any fit. So a guest gets
+/// none of it, which a guest that was promised memory at the speed of the others would notice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct FarMemory {
+    /// The kernel's number of the node.
+    pub id: CellId,
+    /// Its memory in MiB.
+    pub memory_mib: u64,
+}
+
 /// The shape of a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Parts")]
@@ -99,6 +112,8 @@ pub struct HostTopology {
     pci: Vec<PciDevice>,
     /// In ascending order of name.
     pmem: Vec<PmemNamespace>,
+    /// In ascending order of id.
+    far_memory: Vec<FarMemory>,
 }
 
 /// A topology before its invariant is checked.
@@ -110,6 +125,8 @@ struct Parts {
     pci: Vec<PciDevice>,
     #[serde(default)]
     pmem: Vec<PmemNamespace>,
+    #[serde(default)]
+    far_memory: Vec<FarMemory>,
 }
 
 impl TryFrom<Parts> for HostTopology {
@@ -118,7 +135,8 @@ impl TryFrom<Parts> for HostTopology {
     fn try_from(parts: Parts) -> Result<Self, Error> {
         Self::new(parts.cells, parts.distances)?
             .with_pci(parts.pci)?
-            .with_pmem(parts.pmem)
+            .with_pmem(parts.pmem)?
+            .with_far_memory(parts.far_memory)
     }
 }
 
@@ -147,6 +165,21 @@ pub enum Error {
     CellOrder {
         /// The later one.
         cell: CellId,
+    },
+    /// Far memory is on a node that is a cell, or twice, or out of order.
+    #[error("far memory of NUMA node {cell} appears twice or out of order, or the node has CPUs")]
+    FarMemoryOrder {
+        /// The later one.
+        cell: CellId,
+    },
+    /// No memory is near a CPU.
+    #[error(
+        "all memory of the host, {memory_mib} MiB, is in NUMA nodes without CPUs, and guests get none \
+         of it: the host needs memory in a NUMA node with CPUs"
+    )]
+    OnlyFarMemory {
+        /// How much is far.
+        memory_mib: u64,
     },
     /// A CPU is in two places.
     #[error("CPUs {cpus} of NUMA node {cell} appear in a second NUMA node or core")]
@@ -263,6 +296,7 @@ impl HostTopology {
             distances,
             pci: Vec::new(),
             pmem: Vec::new(),
+            far_memory: Vec::new(),
         })
     }
 
@@ -331,6 +365,38 @@ impl HostTopology {
         Ok(self)
     }
 
+    /// Returns the topology with this far memory, in place of what it had.
+    ///
+    /// # Errors
+    ///
+    /// The first thing that breaks the invariant.
+    pub fn with_far_memory(mut self, far_memory: Vec<FarMemory>) -> Result<Self, Error> {
+        let cells = self.cells.len() + far_memory.len();
+        if cells > CELLS_MAX {
+            return Err(Error::TooManyCells { cells });
+        }
+        let mut last = None;
+        for far in &far_memory {
+            let FarMemory { id, memory_mib } = *far;
+            if last.is_some_and(|last| last >= id) || self.cell(id).is_some() {
+                return Err(Error::FarMemoryOrder { cell: id });
+            }
+            if memory_mib > MEMORY_MIB_MAX {
+                return Err(Error::Memory {
+                    cell: id,
+                    memory_mib,
+                });
+            }
+            last = Some(id);
+        }
+        let memory_mib: u64 = far_memory.iter().map(|far| far.memory_mib).sum();
+        if memory_mib > 0 && self.memory_mib() == 0 {
+            return Err(Error::OnlyFarMemory { memory_mib });
+        }
+        self.far_memory = far_memory;
+        Ok(self)
+    }
+
     /// Returns the cells in ascending order of id.
     #[must_use]
     pub fn cells(&self) -> &[HostCell] {
@@ -367,6 +433,12 @@ impl HostTopology {
         &self.pmem
     }
 
+    /// Returns the memory in NUMA nodes without CPUs, which no guest gets, in ascending order of id.
+    #[must_use]
+    pub fn far_memory(&self) -> &[FarMemory] {
+        &self.far_memory
+    }
+
     /// Returns the namespace of persistent memory with this name.
     #[must_use]
     pub fn namespace(&self, name: &PmemName) -> Option<&PmemNamespace> {
@@ -390,7 +462,7 @@ impl HostTopology {
             .fold(CpuSet::new(), |all, c| all.union(&c.shared))
     }
 
-    /// Returns all memory in MiB.
+    /// Returns all memory of the cells in MiB: without far memory.
     #[must_use]
     pub fn memory_mib(&self) -> u64 {
         self.cells.iter().map(|c| c.memory_mib).sum()
@@ -567,6 +639,39 @@ mod tests {
         let lopsided = HostTopology::new(vec![cell()], near());
         assert_eq!(lopsided, Err(Error::Distances { cells: 1 }));
         assert_eq!(HostTopology::new(vec![], vec![]), Err(Error::NoCell));
+    }
+
+    /// Goal: memory without CPUs near it is counted apart, and a host has memory near its CPUs.
+    #[test]
+    fn far_memory_is_counted_apart() {
+        let far = |id, memory_mib| FarMemory {
+            id: CellId(id),
+            memory_mib,
+        };
+        let host = HostTopology::new(vec![cell()], vec![vec![10]]).unwrap();
+        let (own, near) = (host.cells()[0].id.0, host.memory_mib());
+        let with = |far_memory| host.clone().with_far_memory(far_memory);
+        let both = with(vec![far(own + 1, 1 << 16), far(own + 3, 5)]).unwrap();
+        assert_eq!((both.memory_mib(), both.cells().len()), (near, 1));
+        assert_eq!(both.far_memory().len(), 2);
+        let read: HostTopology =
+            serde_json::from_value(serde_json::to_value(&both).unwrap()).unwrap();
+        assert_eq!(read, both);
+        for (wrong, cell) in [
+            (vec![far(own, 1)], own),
+            (vec![far(own + 2, 1), far(own + 1, 1)], own + 1),
+            (vec![far(own + 1, 1), far(own + 1, 1)], own + 1),
+        ] {
+            let cell = CellId(cell);
+            assert_eq!(with(wrong), Err(Error::FarMemoryOrder { cell }));
+        }
+        assert!(with(vec![far(own + 1, MEMORY_MIB_MAX + 1)]).is_err());
+        let mut empty = cell();
+        empty.memory_mib = 0;
+        empty.pages.clear();
+        let empty = HostTopology::new(vec![empty], vec![vec![10]]).unwrap();
+        let refused = empty.with_far_memory(vec![far(own + 1, 7)]);
+        assert_eq!(refused, Err(Error::OnlyFarMemory { memory_mib: 7 }));
     }
 
     #[test]

@@ -380,6 +380,7 @@ fn of_topology(topology: &HostTopology) -> u64 {
     let distances = topology.distances().iter().map(|row| row.len() as u64 * 8);
     each(topology.cells(), cell)
         + distances.sum::<u64>()
+        + each(topology.far_memory(), |_| 0)
         + each(topology.pci(), |device| pairs(&device.tags))
         + each(topology.pmem(), |namespace| {
             text(namespace.name.as_str())

@@ -303,8 +303,15 @@ fn no_address_reaches_the_terminal_raw() {
     site.state.lock().unwrap().shape.address = format!("127.0.0.1:1{HOSTILE}");
     let output = site.hostile(&["vm", "stop", "x"], BTreeSet::new());
     assert_eq!(output.status, Some(3), "{output:#?}");
-    assert_eq!(output.stderr.lines().count(), 2, "error and hint: {output:#?}");
-    assert!(output.stderr.contains(r"127.0.0.1:1\u{1b}[2J"), "{output:#?}");
+    assert_eq!(
+        output.stderr.lines().count(),
+        2,
+        "error and hint: {output:#?}"
+    );
+    assert!(
+        output.stderr.contains(r"127.0.0.1:1\u{1b}[2J"),
+        "{output:#?}"
+    );
 }
 
 /// Goal: programs get the exact text, and JSON that is valid.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use berth_domain::cpu_set::CpuSet;
 use berth_domain::resource::Trait;
-use berth_domain::topology::{CellId, SocketId};
+use berth_domain::topology::{CellId, FarMemory, SocketId};
 use berth_host::description::Description;
 use berth_host::options::{self, Fault};
 use berth_host::sysfs::{self, discover, free_pages};
@@ -215,6 +215,51 @@ fn pages_are_counted_per_size_and_reserved() {
 }
 
 #[test]
+fn a_machine_with_far_memory() {
+    let found = discover(&recorded("far-memory"), &Options::default()).unwrap();
+    assert_eq!(found.warnings, []);
+    assert_eq!(
+        lines(&found),
+        ["0 socket 0 shared 0-3 dedicated  cores 0-1 2-3 8192 MiB 4x2097152-0"]
+    );
+    assert_eq!(found.topology.memory_mib(), 8192);
+    let far = |id, memory_mib| FarMemory {
+        id: CellId(id),
+        memory_mib,
+    };
+    let expected = [far(1, 65_536), far(2, 32_768)];
+    assert_eq!(found.topology.far_memory(), expected);
+    assert_eq!(found.topology.distances(), [[10]]);
+    // No huge page of theirs is offered, and none can be reserved.
+    let reserved = Options {
+        reserved_pages: vec![ReservedPages {
+            cell: 1,
+            size_kib: 2048,
+            count: 1,
+        }],
+        ..Options::default()
+    };
+    let refused = discover(&recorded("far-memory"), &reserved).unwrap_err();
+    assert!(
+        refused.to_string().contains("names NUMA node 1"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn a_machine_with_far_memory_alone_is_refused() {
+    let tree = Tree::new("0-1")
+        .nodes("0-1")
+        .node(0, "0-1", 0, "10 20")
+        .node(1, "", 1_048_576, "20 10")
+        .cpu(0, "0", "0")
+        .cpu(1, "0", "1");
+    let refused = tree.discover(&Options::default()).unwrap_err();
+    let text = "all memory of the host, 1024 MiB, is in NUMA nodes without CPUs";
+    assert!(refused.to_string().contains(text), "{refused}");
+}
+
+#[test]
 fn nodes_with_memory_alone_cpus_alone_or_nothing() {
     let tree = Tree::new("0-1")
         .nodes("0-3")
@@ -230,11 +275,15 @@ fn nodes_with_memory_alone_cpus_alone_or_nothing() {
         [
             "0 socket 0 shared 0 dedicated  cores 0 1024 MiB 4x262144-0",
             "1 socket 0 shared 1 dedicated  cores 1 0 MiB 4x0-0",
-            "2 socket ? shared  dedicated  cores  1024 MiB 4x262144-0",
         ]
     );
+    let far = FarMemory {
+        id: CellId(2),
+        memory_mib: 1024,
+    };
+    assert_eq!(found.topology.far_memory(), [far]);
     assert_eq!(found.warnings, [Warning::EmptyNode { cell: CellId(3) }]);
-    assert_eq!(found.topology.distances()[2], [20, 20, 10]);
+    assert_eq!(found.topology.distances(), [[10, 20], [20, 10]]);
 }
 
 #[test]

@@ -121,6 +121,7 @@ pub(super) fn live_topology(
     HostTopology::new(cells, topology.distances().to_vec())
         .and_then(|live| live.with_pci(topology.pci().to_vec()))
         .and_then(|live| live.with_pmem(topology.pmem().to_vec()))
+        .and_then(|live| live.with_far_memory(topology.far_memory().to_vec()))
         .expect("raising reserved pages up to their total keeps the topology valid")
 }
 

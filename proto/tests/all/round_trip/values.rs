@@ -59,7 +59,9 @@ use berth_domain::resource::{ConsumerType, ResourceClass, Trait};
 use berth_domain::revocation::{Fingerprint, RevokedCertificate};
 use berth_domain::server_group::{GroupPolicy, PER_HOST_MAX, ServerGroup};
 use berth_domain::service::Service;
-use berth_domain::topology::{CellId, HostCell, HostTopology, MEMORY_MIB_MAX, PagePool, SocketId};
+use berth_domain::topology::{
+    CellId, FarMemory, HostCell, HostTopology, MEMORY_MIB_MAX, PagePool, SocketId,
+};
 use berth_domain::version::ServiceVersion;
 use berth_domain::vm::{
     self, AttachedAs, BootSource, Disk, DiskFormat, Nic, SchedulingHints, Vm, VmSpec,
@@ -133,7 +135,9 @@ pub(crate) fn topology() -> impl Strategy<Value = HostTopology> {
     );
     let devices = vec((pci_device(), any::<prop::sample::Index>()), 0..4);
     let namespaces = pmem::namespaces();
-    (vec((1_u32..5, cell), 1..4), devices, namespaces).prop_map(|(cells, devices, namespaces)| {
+    let far = vec((1_u32..5, 0..=MEMORY_MIB_MAX), 0..3);
+    let all = (vec((1_u32..5, cell), 1..4), devices, namespaces, far);
+    all.prop_map(|(cells, devices, namespaces, far)| {
         let (mut id, mut cpu) = (0, 0);
         let count = cells.len();
         let cells = cells
@@ -181,9 +185,20 @@ pub(crate) fn topology() -> impl Strategy<Value = HostTopology> {
                 (device.address, device)
             })
             .collect();
+        let has_memory = cells.iter().any(|cell| cell.memory_mib > 0);
+        let far = far.into_iter().filter(|_| has_memory);
+        let far = far.map(|(skip, memory_mib)| {
+            id += skip;
+            FarMemory {
+                id: CellId(id),
+                memory_mib,
+            }
+        });
+        let far = far.collect();
         HostTopology::new(cells, vec![vec![10; count]; count])
             .and_then(|topology| topology.with_pci(devices.into_values().collect()))
             .and_then(|topology| topology.with_pmem(namespaces))
+            .and_then(|topology| topology.with_far_memory(far))
             .unwrap()
     })
 }

@@ -2,10 +2,11 @@
 
 use berth_domain::refusal::Refusal;
 use berth_proto::cluster::v1::{RegisterServiceRequest, Service};
-use berth_proto::host::v1::{GetHostRequest, ReportHostRequest};
+use berth_proto::host::v1::{GetHostRequest, ListHostsRequest, ReportHostRequest};
 use berth_proto::operation::v1::WaitOperationRequest;
 use berth_proto::scheduler::v1::{GetVmRequest, ListVmsRequest, ScheduleMigrationRequest};
 use berth_proto::status::from_status;
+use berth_proto::types::v1::FarMemory;
 use tonic::Status;
 use uuid::Uuid;
 
@@ -167,6 +168,84 @@ async fn impossible_flavors_and_hosts_are_refused() {
     let status = hosts(&channel).register_host(twice).await;
     let told = refusal(status.expect_err("CPU 3 is in two cells"));
     assert_eq!(told.reason, "INVALID_FIELD", "{told}");
+}
+
+/// Goal: far memory is no part of what a guest can get. Method: the memory of a host is small near its
+/// CPUs and large elsewhere; a guest that floats, and one with a NUMA node, each larger than what is
+/// near.
+#[tokio::test(flavor = "multi_thread")]
+async fn far_memory_is_given_to_no_guest() {
+    let cluster = Cluster::start(1).await;
+    let channel = cluster.channel().await;
+    let far_memory = |id| FarMemory {
+        id,
+        memory_mib: 65_536,
+    };
+    let mut request = register_request("h1", 1, 8);
+    let topology = request
+        .report
+        .as_mut()
+        .and_then(|report| report.topology.as_mut());
+    let topology = topology.expect("a topology");
+    topology.cells[0].memory_mib = 8192;
+    topology.cells[0].shared_cpus = "0-3".into();
+    topology.cells[0].dedicated_cpus = "4-7".into();
+    topology.cells[0].pages[0].total = 8192 * 256;
+    topology.far_memory = vec![far_memory(1), far_memory(2)];
+    hosts(&channel)
+        .register_host(request.clone())
+        .await
+        .expect("registered");
+
+    let list = hosts(&channel)
+        .list_hosts(ListHostsRequest::default())
+        .await;
+    let list = list.expect("hosts").into_inner();
+    assert_eq!(list.hosts[0].capacity["MEMORY_MB"], 8192);
+    for (name, specs) in [("floats", &[][..]), ("nodes", &[("hw:numa_nodes", "1")])] {
+        let mut flavor = flavor_request(name, 1, specs);
+        flavor.flavor.as_mut().expect("a flavor").memory_mib = 40_000;
+        schedulers(&channel)
+            .create_flavor(flavor)
+            .await
+            .expect("a flavor");
+        let status = schedule(&channel, vm_request(name, name)).await;
+        let refused = refusal(status.expect_err("more than is near"));
+        assert_eq!(refused.reason, "NO_VALID_HOST", "{refused:?}");
+        let missing = refused.hosts[0].missing.as_ref().expect("a shortfall");
+        assert_eq!(
+            (missing.requested, missing.available),
+            (40_000, 8192),
+            "{refused:?}"
+        );
+    }
+
+    let get = GetHostRequest {
+        name: "hosts/h1".into(),
+        consistency: 0,
+    };
+    let host = hosts(&channel)
+        .get_host(get)
+        .await
+        .expect("a host")
+        .into_inner()
+        .host;
+    let topology = host
+        .and_then(|host| host.report)
+        .and_then(|report| report.topology);
+    assert_eq!(topology.expect("a topology").far_memory.len(), 2);
+
+    let report = request.report.as_mut().expect("a report");
+    let topology = report.topology.as_mut().expect("a topology");
+    topology.cells[0].memory_mib = 0;
+    topology.cells[0].pages.clear();
+    let status = hosts(&channel).register_host(request).await;
+    let refused = refusal(status.expect_err("no memory is near"));
+    assert_eq!(refused.reason, "INVALID_FIELD", "{refused:?}");
+    assert!(
+        refused.message.contains("in NUMA nodes without CPUs"),
+        "{refused}"
+    );
 }
 
 /// Goal: under what is no address no program registers, so that an operator's terminal is not

@@ -53,6 +53,7 @@ pub fn register_request(name: &str, cells: u32, cpus: u32) -> RegisterHostReques
                 distances: (0..cells).map(distances).collect(),
                 pci_devices: Vec::new(),
                 pmem_namespaces: Vec::new(),
+                far_memory: Vec::new(),
             }),
             memory_reserved_mib: 0,
             disk_gib: 100_000,
