@@ -55,7 +55,7 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 request_id: request_id(None),
             };
             call!(session, AggregateServiceClient, delete_aggregate, request)?;
-            output::message(&format!("aggregate {aggregate} is deleted"));
+            output::message(format!("aggregate {aggregate} is deleted"));
             Ok(())
         }
         Verb::AddHost { aggregate, hosts } => {

@@ -270,7 +270,7 @@ fn request_fields(request: &RequestSummary) -> Vec<(&'static str, String)> {
 
 /// Prints why a host was chosen: what each weigher gave it and the next best.
 fn chosen(choice: &Chosen) {
-    output::print(&format!(
+    output::print(format!(
         "chosen: {} of {} hosts, {} of which had enough free capacity, {} tried",
         choice.host, choice.hosts, choice.passed, choice.tried
     ));

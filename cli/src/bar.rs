@@ -56,7 +56,7 @@ impl Bar {
         });
         if is_due {
             self.last = Some((percent, progress.phase, now));
-            output::message(&text);
+            output::message(text);
         }
     }
 

@@ -41,7 +41,7 @@ fn init(args: &CertsInit, format: Format) -> anyhow::Result<()> {
     writeln!(lines, "  key          {key}  (stays here)");
     output::print(lines);
     let directory = args.directory.display();
-    output::message(&format!(
+    output::message(format!(
         "hint: berth certs issue {directory} --role scheduler --name m1 --dns m1"
     ));
     Ok(())
@@ -87,7 +87,7 @@ fn print_pair(pair: &Pair, how: &str, authority: &Path, format: Format) -> anyho
     writeln!(lines, "  until        {}", time(identity.not_after));
     output::print(lines);
     if !identity.role.serves() {
-        output::message(&format!(
+        output::message(format!(
             "hint: export BERTH_TLS_CA={} BERTH_TLS_CERT={} BERTH_TLS_KEY={}",
             authority.join(CA).display(),
             pair.cert.display(),
@@ -136,7 +136,7 @@ fn show(paths: &[PathBuf], format: Format) -> anyhow::Result<()> {
             Ok(identity) => certificates.push((file, identity)),
             // The authority's certificate carries no role and no name.
             Err(authority::Error::Anonymous { .. }) if is_authority => {
-                output::message(&format!("{} is the authority's", file.display()));
+                output::message(format!("{} is the authority's", file.display()));
             }
             Err(error) => return Err(error.into()),
         }

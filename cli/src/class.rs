@@ -29,7 +29,7 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 create_resource_class,
                 request
             )?;
-            output::message(&output::created("resource class", &class, response.existed));
+            output::message(output::created("resource class", &class, response.existed));
             Ok(())
         }
         Verb::Rename { class, new_name } => {
@@ -44,7 +44,7 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 rename_resource_class,
                 request
             )?;
-            output::message(&format!(
+            output::message(format!(
                 "resource class {class} is called {new_name} from now on"
             ));
             Ok(())
@@ -60,7 +60,7 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 delete_resource_class,
                 request
             )?;
-            output::message(&format!("resource class {class} is deleted"));
+            output::message(format!("resource class {class} is deleted"));
             Ok(())
         }
     }

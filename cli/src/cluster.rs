@@ -26,7 +26,7 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
         Verb::RemoveMember { member } => {
             let request = RemoveMemberRequest { member_id: member };
             let response = call!(session, ClusterServiceClient, remove_member, request)?;
-            output::message(&format!(
+            output::message(format!(
                 "member {member} is removed; {} remain",
                 response.members.len()
             ));
@@ -35,7 +35,7 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
         Verb::TransferLeader { member } => {
             let request = TransferLeadershipRequest { member_id: member };
             let response = call!(session, ClusterServiceClient, transfer_leadership, request)?;
-            output::message(&format!("member {} is the leader", response.leader_id));
+            output::message(format!("member {} is the leader", response.leader_id));
             Ok(())
         }
         Verb::Services => services(session).await,
@@ -45,7 +45,7 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 request_id: request_id(None),
             };
             call!(session, ClusterServiceClient, unregister_service, request)?;
-            output::message(&format!("conductor {conductor} is removed"));
+            output::message(format!("conductor {conductor} is removed"));
             Ok(())
         }
         Verb::RotateGrantKey => {
@@ -56,7 +56,7 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
             if session.json() {
                 return output::json(&json!({"key": response.key}));
             }
-            output::message(&format!("grants are signed with key {}", response.key));
+            output::message(format!("grants are signed with key {}", response.key));
             Ok(())
         }
         Verb::RevokeCertificate {
@@ -167,7 +167,7 @@ async fn status(session: &Session) -> anyhow::Result<()> {
         "no members",
     );
     if leader.is_none() {
-        output::message(&format!(
+        output::message(format!(
             "member {} is not the leader, and no leader answers: the progress of the others is unknown",
             status.member_id
         ));

@@ -100,7 +100,7 @@ pub async fn run(options: Options, output: Format) -> anyhow::Result<()> {
     let result = run_sections(&mut demo, &mut cluster).await;
     if options.keep && result.is_ok() {
         let schedulers = cluster.schedulers().join(",");
-        output::message(&format!(
+        output::message(format!(
             "the cluster goes on at BERTH_SCHEDULER={schedulers}; Ctrl-C ends it"
         ));
         tokio::signal::ctrl_c().await?;
@@ -111,7 +111,7 @@ pub async fn run(options: Options, output: Format) -> anyhow::Result<()> {
         return output::json(&demo.summary);
     }
     demo.print("");
-    demo.print(&format!(
+    demo.print(format!(
         "Every check held. It took {}.",
         progress::seconds(started.elapsed())
     ));
@@ -190,7 +190,7 @@ impl Demo {
     fn section(&mut self, title: &str) {
         self.section += 1;
         self.print("");
-        self.print(&format!("{}. {title}", self.section));
+        self.print(format!("{}. {title}", self.section));
     }
 
     async fn flavor(&self, name: &str, vcpus: u32) -> anyhow::Result<()> {
@@ -240,7 +240,7 @@ impl Demo {
             || format!("{vm} should be ACTIVE on {host}: {record:?}"),
         )?;
         let pins = pins(&claim);
-        self.print(&format!("  {vm} runs on {host}: {}", sentence(&pins)));
+        self.print(format!("  {vm} runs on {host}: {}", sentence(&pins)));
         self.summary.booted.push(Booted {
             vm: vm.to_owned(),
             host: host.to_owned(),
@@ -266,7 +266,7 @@ impl Demo {
             self.wait_for(&operation, Step::LiveMigration).await?;
             let leader = self.leader().await?;
             cluster.kill_scheduler(&leader)?;
-            self.print(&format!(
+            self.print(format!(
                 "  killed the leader at {leader} while the guest was moving"
             ));
             self.session = cluster.session(self.session.output)?;
@@ -320,7 +320,7 @@ impl Demo {
         check(refusal.message.contains("NUMA node"), || {
             format!("the refusal should name the NUMA node and the shortfall: {refusal}")
         })?;
-        self.print(&format!("  refused: {}", progress::sentence(&refusal)));
+        self.print(format!("  refused: {}", progress::sentence(&refusal)));
         self.summary.refused.push(Refused {
             vm: vm.to_owned(),
             operation: "migrate",
@@ -400,7 +400,7 @@ impl Demo {
         check(claims.is_empty() && used == 0, || {
             format!("{host} should hold nothing: {claims:?}, {used} PCPU")
         })?;
-        self.print(&format!("  {host} holds no claim any more"));
+        self.print(format!("  {host} holds no claim any more"));
         Ok(())
     }
 
@@ -421,7 +421,7 @@ impl Demo {
                 )
             },
         )?;
-        self.print(&format!(
+        self.print(format!(
             "  {host}: {counted} dedicated CPUs counted, the same {exact} pinned, none twice"
         ));
         Ok(())

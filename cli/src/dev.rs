@@ -169,7 +169,7 @@ impl Cluster {
                     error_chain(error.as_ref())
                 )),
                 Err(error) if error.is_cancelled() => {}
-                Err(error) => output::message(&format!("{} ended badly: {error}", part.name)),
+                Err(error) => output::message(format!("{} ended badly: {error}", part.name)),
             }
         }
     }
@@ -341,20 +341,18 @@ fn print_running(plan: &Plan, schedulers: &[String]) {
     let count = draw::count(schedulers.len(), "scheduler");
     let schedulers = schedulers.join(",");
     if let Some(placement) = &plan.placement {
-        output::print(&format!(
+        output::print(format!(
             "OpenStack Placement's REST API is served on http://{}.",
             placement.listen
         ));
     }
     if plan.is_alone() {
-        output::print(&format!(
-            "{count} ({schedulers}) runs here. Ctrl-C ends it."
-        ));
+        output::print(format!("{count} ({schedulers}) runs here. Ctrl-C ends it."));
         return;
     }
     let hosts = draw::count(usize::from(plan.hosts), "simulated host");
     let listed = schedulers.replace(',', ", ");
-    output::print(&format!(
+    output::print(format!(
         "{count} ({listed}), a conductor and {hosts} run here. Ctrl-C ends them."
     ));
     let mut commands = Lines::from("");

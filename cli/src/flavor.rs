@@ -73,7 +73,7 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 request_id: request_id(None),
             };
             call!(session, SchedulerServiceClient, delete_flavor, request)?;
-            output::message(&format!(
+            output::message(format!(
                 "flavor {flavor} is deleted; VMs made from it keep theirs"
             ));
             Ok(())
@@ -90,7 +90,7 @@ async fn warn_of_missing_aliases(session: &Session, flavor: &Flavor) {
         };
         let response = call!(session, SchedulerServiceClient, get_pci_alias, request);
         if response.is_err_and(|refusal| refusal.code == Code::NotFound) {
-            output::message(&format!(
+            output::message(format!(
                 "warning: pci alias {alias} does not exist yet; make it before the first VM: \
                  berth pci-alias create {alias}"
             ));

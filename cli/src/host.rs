@@ -38,7 +38,7 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 request_id: request_id(None),
             };
             call!(session, HostServiceClient, cordon_host, request)?;
-            output::message(&format!(
+            output::message(format!(
                 "host {host} is cordoned: no new VMs are placed there"
             ));
             Ok(())
@@ -49,7 +49,7 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 request_id: request_id(None),
             };
             call!(session, HostServiceClient, uncordon_host, request)?;
-            output::message(&format!(
+            output::message(format!(
                 "host {host} is uncordoned: VMs are placed there again"
             ));
             Ok(())
@@ -61,7 +61,7 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 request_id: request_id(None),
             };
             call!(session, HostServiceClient, remove_host, request)?;
-            output::message(&format!("host {host} is removed"));
+            output::message(format!("host {host} is removed"));
             Ok(())
         }
         Verb::Pmem(HostPmem::WriteOff { host, namespace }) => {
@@ -71,7 +71,7 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 request_id: request_id(None),
             };
             call!(session, HostServiceClient, write_off_pmem, request)?;
-            output::message(&format!(
+            output::message(format!(
                 "pmem namespace {namespace} of {host} is written off: take it out of pmem_namespaces of \
                  its agent"
             ));
@@ -104,7 +104,7 @@ async fn fence(session: &Session, name: &str, confirm_off: bool) -> anyhow::Resu
         return output::json(&json!({"host": host}));
     }
     let fence = host.fenced.as_ref().map(fenced).unwrap_or_default();
-    output::message(&format!("{name} is fenced: {fence}"));
+    output::message(format!("{name} is fenced: {fence}"));
     Ok(())
 }
 

@@ -96,7 +96,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
     {
         Ok(runtime) => runtime,
         Err(error) => {
-            output::message(&format!("error: failed to start the runtime: {error}"));
+            output::message(format!("error: failed to start the runtime: {error}"));
             return ExitCode::from(EXIT_REFUSED);
         }
     };

@@ -125,7 +125,7 @@ fn report_request(
 pub fn print_tried(migration: &Migration) {
     for tried in &migration.tried {
         let refusal = &tried.refusal;
-        output::message(&format!(
+        output::message(format!(
             "tried {}: {} ({})",
             tried.host, refusal.message, refusal.reason
         ));

@@ -66,7 +66,7 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 request_id: request_id(None),
             };
             call!(session, SchedulerServiceClient, delete_pci_alias, request)?;
-            output::message(&format!(
+            output::message(format!(
                 "pci alias {alias} is deleted; VMs made with it keep their functions"
             ));
             Ok(())

@@ -45,7 +45,7 @@ pub async fn follow(session: &Session, name: &str) -> anyhow::Result<Operation> 
         for entry in operation.log.iter().skip(shown) {
             if !session.json() {
                 bar.clear();
-                output::message(&line(entry));
+                output::message(line(entry));
             }
         }
         shown = shown.max(operation.log.len());

@@ -125,7 +125,7 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 delete_resource_provider,
                 request
             )?;
-            output::message(&format!("provider {provider} is deleted"));
+            output::message(format!("provider {provider} is deleted"));
             Ok(())
         }
     }

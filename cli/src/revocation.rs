@@ -35,7 +35,7 @@ pub(crate) async fn revoke(
     if session.json() {
         return output::json(&as_json(&revoked));
     }
-    output::message(&format!(
+    output::message(format!(
         "certificate {} is revoked",
         shown(&revoked.fingerprint, &revoked.principal)
     ));
@@ -54,7 +54,7 @@ pub(crate) async fn reinstate(session: &Session, certificate: &str) -> anyhow::R
         reinstate_certificate,
         request
     )?;
-    output::message(&format!(
+    output::message(format!(
         "certificate {} is accepted again",
         shown(&certificate.fingerprint, &certificate.principal)
     ));

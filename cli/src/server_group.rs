@@ -64,7 +64,7 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 delete_server_group,
                 request
             )?;
-            output::message(&format!("server group {group} is deleted"));
+            output::message(format!("server group {group} is deleted"));
             Ok(())
         }
     }
@@ -134,7 +134,7 @@ fn show(session: &Session, wire: Wire, members: &[ServerGroupMember]) -> anyhow:
         } else {
             format!("on {}", hosts.join(" and "))
         };
-        output::print(&format!("  {} {place}", short(&member.vm)));
+        output::print(format!("  {} {place}", short(&member.vm)));
     }
     Ok(())
 }

@@ -21,7 +21,7 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 request_id: request_id(None),
             };
             let response = call!(session, CatalogServiceClient, create_trait, request)?;
-            output::message(&output::created("trait", &name, response.existed));
+            output::message(output::created("trait", &name, response.existed));
             Ok(())
         }
         Verb::Delete { name } => {
@@ -30,7 +30,7 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 request_id: request_id(None),
             };
             call!(session, CatalogServiceClient, delete_trait, request)?;
-            output::message(&format!("trait {name} is deleted"));
+            output::message(format!("trait {name} is deleted"));
             Ok(())
         }
     }

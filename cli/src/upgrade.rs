@@ -45,7 +45,7 @@ pub(crate) async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
             let response = call!(session, ClusterServiceClient, finalize_upgrade, request);
             let response = response.map_err(map_unimplemented)?;
             let verb = if validate_only { "could be" } else { "is" };
-            output::message(&format!(
+            output::message(format!(
                 "the cluster version {verb} {}",
                 response.cluster_version
             ));

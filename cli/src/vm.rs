@@ -241,7 +241,7 @@ async fn explain(session: &Session, vm: &str, explanation: Explanation) -> anyho
         &assignment,
     ));
     for warning in &explanation.warnings {
-        output::message(&format!("warning: {warning}"));
+        output::message(format!("warning: {warning}"));
     }
     output::message("nothing was claimed");
     Ok(())
@@ -374,7 +374,7 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
     output::fields(&fields);
     for claim in &claims {
         let host = host_of(session, claim.host.as_str()).await?;
-        output::print(&format!(
+        output::print(format!(
             "claim {} is {}{}",
             claim.id,
             draw::state(claim.state),

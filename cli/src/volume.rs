@@ -67,7 +67,7 @@ async fn delete(session: &Session, volume: &str, forget: bool) -> anyhow::Result
         true => "is forgotten on hosts that were removed; its contents there are never erased",
     };
     let (name, id) = (&volume.display_name, &volume.id);
-    output::message(&format!("volume {name} ({id}) {what}"));
+    output::message(format!("volume {name} ({id}) {what}"));
     Ok(())
 }
 
@@ -114,7 +114,7 @@ async fn made(session: &Session, mut volume: Volume) -> anyhow::Result<Volume> {
         }
         if failure(&volume) != reported {
             reported = failure(&volume);
-            output::message(&format!("volume {name} is not created yet: {reported}"));
+            output::message(format!("volume {name} is not created yet: {reported}"));
         }
         if Instant::now() > deadline {
             let seconds = WAIT_MAX.as_secs();
@@ -447,13 +447,13 @@ fn show_space_plan(
     let at = at.map(|extent| format!(" at {}", bytes(extent.offset_bytes)));
     let at = at.unwrap_or_default();
     if plan.moves.is_empty() {
-        output::message(&format!(
+        output::message(format!(
             "{size} fit into region {} of {host}{at} already, or will after pending deletions",
             plan.region
         ));
         return Ok(());
     }
-    output::message(&format!(
+    output::message(format!(
         "{size} fit into region {} of {host}{at} once these volumes are elsewhere:",
         plan.region
     ));

@@ -56,7 +56,7 @@ pub async fn run(session: &Session, args: Watch) -> anyhow::Result<()> {
             state.start_over(session)?;
         } else if ended.code == Code::Unavailable {
             if !is_silent {
-                output::message(&format!(
+                output::message(format!(
                     "{}; continuing at another scheduler",
                     ended.message
                 ));
@@ -178,7 +178,7 @@ impl WatchState {
             return output::json_line(&json!({"event": what, "revision": self.revision}));
         }
         if what == "in_step" {
-            output::message(&format!("in step at revision {}", self.revision));
+            output::message(format!("in step at revision {}", self.revision));
         }
         Ok(())
     }

@@ -56,7 +56,7 @@ async fn drain(
                 outcome.plan = plan;
             }
             Some(Event::Begun(begun)) => {
-                output::message(&format!("{} is being moved", short(&begun.vm)));
+                output::message(format!("{} is being moved", short(&begun.vm)));
             }
             Some(Event::Ended(ended)) => record(&mut outcome, ended)?,
             None => {}
@@ -106,12 +106,12 @@ fn record(outcome: &mut Outcome, ended: Ended) -> anyhow::Result<()> {
     match ended.refusal {
         None => {
             let host = short(&ended.host).to_owned();
-            output::message(&format!("{vm} moved to {host}"));
+            output::message(format!("{vm} moved to {host}"));
             outcome.moved.push((vm, host));
         }
         Some(refusal) => {
             let refusal: Refusal = refusal.try_into()?;
-            output::message(&format!("{vm} was not moved: {refusal}"));
+            output::message(format!("{vm} was not moved: {refusal}"));
             outcome.stayed.push((vm, refusal));
         }
     }
@@ -144,7 +144,7 @@ fn finish(
     }
     if outcome.stayed.is_empty() {
         if !options.validate_only && !outcome.moved.is_empty() {
-            output::message(&format!("{host} is empty"));
+            output::message(format!("{host} is empty"));
         }
         return Ok(());
     }

@@ -66,7 +66,7 @@ pub fn conflicts(plan: &Plan, listed_max: usize) {
     print_lines(lines, plan.conflicts.len(), listed_max, "conflicts");
     let (providers, consumers) = plan.kept;
     if providers + consumers > 0 {
-        output::message(&format!(
+        output::message(format!(
             "hint: {providers} providers and {consumers} consumers of an earlier import no longer \
              exist at the source and stay here; --delete deletes them"
         ));
@@ -90,7 +90,7 @@ pub fn moving(moving: &Unstable) {
     if *moving == Unstable::default() {
         return;
     }
-    output::message(&format!(
+    output::message(format!(
         "hint: {} providers and {} consumers changed while they were read and may be \
          inconsistent; for the last run, stop the clients that write to the source",
         moving.providers.len(),
@@ -100,13 +100,10 @@ pub fn moving(moving: &Unstable) {
 
 fn print_lines(lines: impl Iterator<Item = String>, count: usize, listed_max: usize, what: &str) {
     for line in lines.take(listed_max) {
-        output::message(&line);
+        output::message(line);
     }
     if count > listed_max {
-        output::message(&format!(
-            "… and {} {what} more (--list)",
-            count - listed_max
-        ));
+        output::message(format!("… and {} {what} more (--list)", count - listed_max));
     }
 }
 
@@ -153,7 +150,7 @@ pub fn comparison(comparison: &Comparison) {
     output::table(head, rows.collect(), "none is listed (--list)");
     let listed = comparison.differences.len();
     if comparison.count > listed {
-        output::message(&format!(
+        output::message(format!(
             "… and {} differences more (--list)",
             comparison.count - listed
         ));

@@ -95,7 +95,7 @@ fn show(plan: &PlanBalanceResponse) {
     let total = |score: &Option<berth_proto::planner::v1::Score>| {
         score.as_ref().map_or(0.0, |score| score.total)
     };
-    output::print(&format!(
+    output::print(format!(
         "score {} -> {} with {} moves; {}",
         number(total(&plan.before)),
         number(total(&plan.after)),
@@ -103,7 +103,7 @@ fn show(plan: &PlanBalanceResponse) {
         plan.ended
     ));
     if let Some(missing) = super::score::missing(&plan.unreported_hosts) {
-        output::message(&missing);
+        output::message(missing);
     }
 }
 
@@ -145,7 +145,7 @@ fn confirm(args: &Balance, plan: &PlanBalanceResponse) -> anyhow::Result<()> {
     if !input.is_terminal() {
         bail!("standard input is no terminal, so the plan cannot be confirmed: give --yes");
     }
-    output::message(&format!(
+    output::message(format!(
         "{} VMs are moved while they run. Go on? [y/N]",
         plan.moves.len()
     ));
@@ -184,7 +184,7 @@ async fn execute(
             let vm = short(&planned.vm);
             match ended {
                 Ok(_) => {
-                    output::message(&format!("{vm} moved to {}", short(&planned.destination)));
+                    output::message(format!("{vm} moved to {}", short(&planned.destination)));
                     done.push(vm.to_owned());
                 }
                 Err(error) => {
@@ -198,7 +198,7 @@ async fn execute(
             return Err(differs(format!("vm {vm} was not moved")).into());
         }
     }
-    output::message(&format!("score is {}", number(score(session).await?)));
+    output::message(format!("score is {}", number(score(session).await?)));
     Ok(())
 }
 

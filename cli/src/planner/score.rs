@@ -39,9 +39,9 @@ pub async fn run(session: &Session, args: Score) -> anyhow::Result<()> {
     }
     let head = ["component", "value", "weight", "counts"];
     output::table(head, rows, "there are no components");
-    output::print(&format!("score {}", number(score.total)));
+    output::print(format!("score {}", number(score.total)));
     if let Some(missing) = missing(&response.unreported_hosts) {
-        output::message(&missing);
+        output::message(missing);
     }
     Ok(())
 }

@@ -145,10 +145,10 @@ fn show(response: &VerifyClusterResponse, with_plans: bool) -> anyhow::Result<()
         let name = short(&host.host);
         let memory = memory(host);
         if beyond(&memory) != "none" {
-            output::message(&format!("{name}: {}", memory.explanation));
+            output::message(format!("{name}: {}", memory.explanation));
         }
         for warning in &host.warnings {
-            output::message(&format!("warning: {name}: {warning}"));
+            output::message(format!("warning: {name}: {warning}"));
         }
     }
     Ok(())

@@ -125,7 +125,7 @@ fn line(
     let amounts = amounts.map(|(class, inventory)| format!("{class}={}", inventory.total));
     let mut has: Vec<String> = amounts.collect();
     has.push(draw::count(provider.traits.len(), "trait"));
-    output::print(&format!(
+    output::print(format!(
         "{what:<7}  {}  {}  generation {}  {}",
         provider.id,
         provider.name,
@@ -139,6 +139,6 @@ fn print_deleted(session: &Session, revision: u64, id: &str) -> anyhow::Result<(
     if session.json() {
         return output::json_line(&json!({"revision": revision, "deleted": id}));
     }
-    output::print(&format!("gone     {id}"));
+    output::print(format!("gone     {id}"));
     Ok(())
 }

@@ -73,10 +73,10 @@ pub fn balance(session: &Session, args: &Balance) -> anyhow::Result<()> {
     }
     show(&mut before, group, &plan)?;
     let (from, to) = (number(scores.0), number(scores.1));
-    output::print(&format!("score {from} before, {to} after"));
+    output::print(format!("score {from} before, {to} after"));
     if !left.is_empty() {
         let (count, names) = (left.len(), left.join(", "));
-        output::print(&format!("{count} left on offline nodes: {names}"));
+        output::print(format!("{count} left on offline nodes: {names}"));
     }
     Ok(())
 }

@@ -92,11 +92,11 @@ pub fn capacity(session: &Session, args: &Capacity) -> anyhow::Result<()> {
     }
     let template = disk_template.word();
     let what = if args.tiered { "in all" } else { template };
-    output::print(&format!("{} instances fit, {what}", response.instances));
-    output::print(&format!("limited by {limiting}"));
+    output::print(format!("{} instances fit, {what}", response.instances));
+    output::print(format!("limited by {limiting}"));
     let (last, refused) = ("for one more of the first shape", &response.refused);
     for (reason, count) in refused.iter().filter(|(_, count)| *count > 0) {
-        output::print(&format!("  {last}: {count} x {}", reason.resource()));
+        output::print(format!("  {last}: {count} x {}", reason.resource()));
     }
     Ok(())
 }

@@ -38,6 +38,6 @@ pub fn score(session: &Session, args: &arguments::Score) -> anyhow::Result<()> {
     });
     let head = ["component", "value", "weight", "counts"];
     output::table(head, rows.collect(), "there are no components");
-    output::print(&format!("score {}", number(score.total)));
+    output::print(format!("score {}", number(score.total)));
     Ok(())
 }

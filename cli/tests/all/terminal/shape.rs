@@ -96,12 +96,14 @@ impl Shape {
             });
         };
         if field.is_map() {
-            let key = match self.scalar(&entry.map_entry_key_field(), keys) {
-                Value::String(key) => MapKey::String(key),
-                Value::U32(key) => MapKey::U32(key),
-                Value::U64(key) => MapKey::U64(key),
-                other => panic!("a key of another kind: {other:?}"),
-            };
+            let key = self.scalar(&entry.map_entry_key_field(), keys);
+            let text = key.as_str().map(|text| MapKey::String(text.to_owned()));
+            let number = || key.as_u32().map(MapKey::U32);
+            let large = || key.as_u64().map(MapKey::U64);
+            let key = text
+                .or_else(number)
+                .or_else(large)
+                .expect("a text or a number");
             let value = self.field(&entry.map_entry_value_field(), within, keys)?;
             return Some(Value::Map([(key, value)].into()));
         }
@@ -160,10 +162,9 @@ impl Shape {
 }
 
 fn is_recursive(field: &FieldDescriptor, within: &[String]) -> bool {
-    match field.kind() {
-        Kind::Message(of) => within.iter().any(|name| name == of.full_name()),
-        _ => false,
-    }
+    let kind = field.kind();
+    let of = kind.as_message().map(MessageDescriptor::full_name);
+    of.is_some_and(|of| within.iter().any(|name| name == of))
 }
 
 /// A list ends with its first page, and a limit of members is for one policy alone.
