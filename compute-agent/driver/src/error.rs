@@ -64,6 +64,17 @@ pub enum Error {
         /// The name.
         image: String,
     },
+    /// A file is not the image or the disk that it is declared to be. Nothing but its first bytes was
+    /// read.
+    #[error("{} is refused: {why}", .path.display())]
+    ImageRefused {
+        /// The file.
+        path: PathBuf,
+        /// In what it differs.
+        why: String,
+        /// What to do, in the imperative.
+        hint: String,
+    },
     /// Disks were to be fetched, and there is not enough space for them.
     #[error("the disks need {} MiB, and {} has {} MiB free", .needed.div_ceil(1 << 20), .directory.display(), .free >> 20)]
     NoSpace {
@@ -145,6 +156,7 @@ impl Error {
             | Self::Aborted { .. }
             | Self::DiskMissing { .. }
             | Self::ImageExists { .. }
+            | Self::ImageRefused { .. }
             | Self::NoSpace { .. }
             | Self::StorageShared { .. }
             | Self::Overdue { .. }

@@ -11,6 +11,7 @@
 //! | [`libvirt`] | QEMU through libvirt, opened when first used |
 //! | [`xml`] | a guest as libvirt's domain XML, pure |
 //! | [`disks`] | the disks of guests that are off, on their way between hosts |
+//! | [`image`] | what the file of an image or a disk has to be before a program opens it |
 //! | `conformance` | the conformance suite of every driver |
 
 #[cfg(any(test, feature = "testing"))]
@@ -19,6 +20,7 @@ pub mod disks;
 pub mod domain;
 pub mod driver;
 pub mod error;
+pub mod image;
 pub mod libvirt;
 pub mod request;
 pub mod sim;

@@ -154,6 +154,7 @@ fn refusal(error: &Error) -> Refusal {
         | Error::Refused { .. }
         | Error::DiskMissing { .. }
         | Error::ImageExists { .. }
+        | Error::ImageRefused { .. }
         | Error::NoSpace { .. }
         | Error::Overdue { .. }
         | Error::VolumeInUse { .. }

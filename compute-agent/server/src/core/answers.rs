@@ -330,6 +330,10 @@ impl Agent {
                 Refusal::new(Code::AlreadyExists, "IMAGE_EXISTS", message)
                     .with_hint("give the new image another name")
             }
+            Error::ImageRefused { hint, .. } => {
+                let message = format!("host {}: {error}", self.facts.host);
+                precondition("IMAGE_REFUSED", message).with_hint(hint)
+            }
             Error::NoSpace { .. } => {
                 let message = format!("host {}: {error}", self.facts.host);
                 precondition("NO_ROOM_FOR_DISKS", message)
