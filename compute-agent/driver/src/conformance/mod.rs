@@ -5,6 +5,7 @@
 //! states in its name what it checks, leaves nothing behind, and panics with what was seen.
 
 pub mod disks;
+pub mod images;
 pub mod power;
 pub mod sample;
 pub mod transfer;

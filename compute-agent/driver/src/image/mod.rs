@@ -21,6 +21,8 @@
 mod magic;
 mod qcow2;
 pub mod record;
+#[cfg(test)]
+mod tests;
 
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
