@@ -12,7 +12,8 @@
 //!
 //! Invariant: a disk has its name only once all disks of the guest are whole and on stable storage, and
 //! while `fetching` is there the guest is not started. What is deleted on the destination was fetched
-//! there for this very migration.
+//! there for this very migration. The other host is not trusted: no more is written than a disk of the guest
+//! can have, than the host announced, and than there is space for.
 
 pub mod read;
 pub mod write;
@@ -44,7 +45,7 @@ const PART: &str = "part";
 pub struct DiskSize {
     /// Its length.
     pub length: u64,
-    /// What of it is not holes.
+    /// What of it is not holes. At most as many bytes of data are sent.
     pub allocated: u64,
 }
 
@@ -69,6 +70,16 @@ pub enum Piece {
         /// How long it is.
         length: u64,
     },
+}
+
+/// Returns the greatest length of a file with a layer for a disk of so many bytes: its data, the tables, and
+/// clusters that a crash has left without an owner.
+#[must_use]
+pub fn layer_length_max(disk_bytes: u64) -> u64 {
+    const FIXED: u64 = 64 * 1024 * 1024;
+    disk_bytes
+        .saturating_add(disk_bytes / 8)
+        .saturating_add(FIXED)
 }
 
 /// Where the disks of one guest lie.

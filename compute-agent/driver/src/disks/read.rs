@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::ErrorKind;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 
 use berth_domain::id::{MigrationId, VmUid};
@@ -10,9 +10,6 @@ use rustix::fs::{SeekFrom, seek};
 
 use super::{DiskSize, FETCHING, PIECE_MAX, Piece, Place, failed, says};
 use crate::error::Error;
-
-/// How a file system counts what a file takes, whatever its own blocks are.
-const BLOCK: u64 = 512;
 
 #[derive(Debug)]
 struct Disk {
@@ -55,7 +52,7 @@ impl DiskReader {
             let known = file.metadata().map_err(|e| failed("read", path, &e))?;
             let size = DiskSize {
                 length: known.len(),
-                allocated: known.len().min(known.blocks().saturating_mul(BLOCK)),
+                allocated: data_bytes(&file, known.len()),
             };
             let path = path.clone();
             Ok(Disk { path, file, size })
@@ -122,6 +119,19 @@ impl DiskReader {
             length,
         }
     }
+}
+
+/// Returns how many bytes of a file are not in holes. Not what it takes on the disk: that is less where the
+/// file system compresses.
+fn data_bytes(file: &File, length: u64) -> u64 {
+    let (mut offset, mut bytes) = (0, 0);
+    while offset < length {
+        let (start, end) = data_after(file, offset, length);
+        bytes += end - start;
+        // A file that changes is not read any more.
+        offset = end.max(offset + 1);
+    }
+    bytes
 }
 
 /// Returns from where to where there is data, at or after `offset`. A file system that does not know its

@@ -1,6 +1,7 @@
 //! Puts the disks of a guest together from their pieces, and makes them whole.
 
 use std::fs::{self, File};
+use std::iter::repeat;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
@@ -21,7 +22,7 @@ pub type Adapt = Box<dyn Fn(&[PathBuf]) -> Result<(), Error> + Send>;
 
 /// What a driver adds to the fetching of disks.
 pub struct Hooks {
-    /// The free bytes of a directory.
+    /// The free bytes of a directory; is called before anything is made, and before each piece of data.
     pub free_space: FreeSpace,
     /// Is called before each piece is written.
     pub before_piece: Box<dyn Fn() -> Result<(), Error> + Send>,
@@ -62,8 +63,12 @@ pub struct DiskWriter {
     place: Place,
     migration: MigrationId,
     hooks: Hooks,
+    /// How long each file may be.
+    lengths_max: Vec<u64>,
     parts: Vec<(PathBuf, File)>,
     sizes: Vec<DiskSize>,
+    /// How many bytes of data have come, of all disks.
+    received: u64,
     /// Which disk is next, and where in it.
     disk: usize,
     offset: u64,
@@ -71,7 +76,7 @@ pub struct DiskWriter {
 
 impl DiskWriter {
     /// Prepares a fetch of disks, from scratch if there was an earlier attempt. Returns nothing if all of them
-    /// are here already.
+    /// are here already. `lengths_max` has the greatest length of each file.
     ///
     /// # Errors
     ///
@@ -79,6 +84,7 @@ impl DiskWriter {
     pub fn begin(
         place: Place,
         migration: MigrationId,
+        lengths_max: Vec<u64>,
         hooks: Hooks,
     ) -> Result<Option<Self>, Error> {
         let directory = &place.directory;
@@ -103,8 +109,10 @@ impl DiskWriter {
             place,
             migration,
             hooks,
+            lengths_max,
             parts: Vec::new(),
             sizes: Vec::new(),
+            received: 0,
             disk: 0,
             offset: 0,
         }))
@@ -121,18 +129,17 @@ impl DiskWriter {
             let message = format!("the guest has {} disks, and {come} come", files.len());
             return Err(Error::refused(message));
         }
-        let directory = &self.place.directory;
-        let needed = sizes
-            .iter()
-            .fold(0, |all: u64, s| all.saturating_add(s.allocated));
-        let free = (self.hooks.free_space)(directory)?;
-        if needed.saturating_add(RESERVED_BYTES) > free {
-            return Err(Error::NoSpace {
-                needed,
-                free: free.saturating_sub(RESERVED_BYTES),
-                directory: directory.clone(),
-            });
+        let limits = self.lengths_max.iter().map(Some).chain(repeat(None));
+        for (index, (size, limit)) in sizes.iter().zip(limits).enumerate() {
+            let limit = limit.copied().unwrap_or_default();
+            if size.length > limit {
+                return Err(Error::refused(format!(
+                    "disk {index} comes with {} bytes, and a disk of its size has at most {limit}",
+                    size.length
+                )));
+            }
         }
+        self.require_space(announced(&sizes))?;
         for (file, size) in files.iter().zip(&sizes) {
             let part = part(file);
             let made = File::create(&part).and_then(|new| {
@@ -146,11 +153,26 @@ impl DiskWriter {
         Ok(())
     }
 
+    /// Refuses what there is no space for.
+    fn require_space(&self, needed: u64) -> Result<(), Error> {
+        let directory = &self.place.directory;
+        let free = (self.hooks.free_space)(directory)?;
+        if needed.saturating_add(RESERVED_BYTES) <= free {
+            return Ok(());
+        }
+        Err(Error::NoSpace {
+            needed,
+            free: free.saturating_sub(RESERVED_BYTES),
+            directory: directory.clone(),
+        })
+    }
+
     /// Writes the next piece.
     ///
     /// # Errors
     ///
-    /// When it is not the next one, or cannot be written.
+    /// When it is not the next one, is more than was announced, or cannot be written;
+    /// [`Error::NoSpace`] when the space has gone meanwhile.
     pub fn write(&mut self, piece: &Piece) -> Result<(), Error> {
         (self.hooks.before_piece)()?;
         let (disk, offset, length) = match piece {
@@ -167,13 +189,23 @@ impl DiskWriter {
         };
         self.skip_ended();
         let left = self.sizes.get(self.disk).map(|s| s.length - self.offset);
-        if (disk, offset) != (self.disk, self.offset) || left.is_none_or(|left| length > left) {
+        let is_next = (disk, offset) == (self.disk, self.offset) && length > 0;
+        if !is_next || left.is_none_or(|left| length > left) {
             return Err(Error::refused(format!(
                 "{length} bytes of disk {disk} come for offset {offset}, and disk {} is whole up to {}",
                 self.disk, self.offset
             )));
         }
         if let Piece::Data { bytes, .. } = piece {
+            self.received += length;
+            let announced = announced(&self.sizes);
+            if self.received > announced {
+                return Err(Error::refused(format!(
+                    "more data come than the {announced} bytes that were announced"
+                )));
+            }
+            // What was free at the beginning may have been taken by others.
+            self.require_space(length)?;
             let (path, file) = &self.parts[disk];
             let written = file.write_all_at(bytes, offset);
             written.map_err(|error| failed("written", path, &error))?;
@@ -220,6 +252,22 @@ impl DiskWriter {
         remove(&directory.join(FETCHING))?;
         sync(directory)
     }
+}
+
+impl Drop for DiskWriter {
+    /// What did not become a disk is of no use, and takes space. What cannot be deleted now is with the undo
+    /// of the fetch, as after a crash.
+    fn drop(&mut self) {
+        for (part, _) in &self.parts {
+            let _ = remove(part);
+        }
+    }
+}
+
+/// Returns how many bytes of data are to come.
+fn announced(sizes: &[DiskSize]) -> u64 {
+    let allocated = sizes.iter().map(|size| size.allocated);
+    allocated.fold(0, u64::saturating_add)
 }
 
 fn part(file: &Path) -> PathBuf {

@@ -84,9 +84,11 @@ impl LibvirtDriver {
             adapt: Box::new(adapt),
             ..Hooks::default()
         };
+        let bytes = guest.spec.disks.iter().map(|disk| disk.size_gib << 30);
         DiskWriter::begin(
             self.place(guest.uid, guest.spec.disks.len()),
             migration,
+            bytes.map(disks::layer_length_max).collect(),
             hooks,
         )
     }

@@ -440,7 +440,11 @@ impl Driver for SimDriver {
         };
         let place = self.shared.files.place(domain.uid, domain.spec.disks.len());
         match place {
-            Some(place) => DiskWriter::begin(place, migration, hooks),
+            Some(place) => {
+                let disks = domain.spec.disks.iter();
+                let lengths = disks.map(|disk| disk.size_gib.saturating_mul(1 << 30));
+                DiskWriter::begin(place, migration, lengths.collect(), hooks)
+            }
             // There is nothing in them.
             None => Ok(None),
         }

@@ -64,7 +64,8 @@ fn open(place: &Place) -> DiskReader {
 }
 
 fn begin(place: &Place, hooks: Hooks) -> DiskWriter {
-    DiskWriter::begin(place.clone(), MIGRATION, hooks)
+    let lengths_max = vec![64 << 20; place.files.len()];
+    DiskWriter::begin(place.clone(), MIGRATION, lengths_max, hooks)
         .unwrap()
         .unwrap()
 }
@@ -177,6 +178,112 @@ fn there_has_to_be_room_before_anything_is_written() {
     assert_eq!(parts, 1, "the mark alone");
 }
 
+/// Goal: of what an untrusted host sends no more is written than it announced, than a disk can have, and than
+/// there is space for at that moment; and nothing of it stays. Method: every lie about every number.
+#[test]
+fn no_more_is_written_than_is_announced_allowed_and_free() {
+    let (here, there) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let from = source(here.path());
+    let to = place(&there.path().join("guest"), 3);
+    let all = pieces(&from);
+    let right = open(&from).sizes();
+    let sent = |piece: &Piece| match piece {
+        Piece::Data { bytes, .. } => bytes.len() as u64,
+        Piece::Hole { .. } => 0,
+    };
+    let total: u64 = all.iter().map(sent).sum();
+    let announced: u64 = right.iter().map(|size| size.allocated).sum();
+    assert!(total <= announced, "{total} of {announced}");
+    let written = || {
+        let files = fs::read_dir(&to.directory).unwrap();
+        let blocks = files.map(|file| file.unwrap().metadata().unwrap().blocks());
+        blocks.sum::<u64>() * 512
+    };
+    // What the marks of a fetch and the rounding to blocks take.
+    let slack = 64 * 1024;
+    let receive = |sizes: Vec<_>, hooks| {
+        let mut writer = begin(&to, hooks);
+        let mut done = writer.expect(sizes);
+        for piece in &all {
+            done = done.and_then(|()| writer.write(piece));
+        }
+        let most = written();
+        let done = done.and_then(|()| writer.finish());
+        (done, most)
+    };
+
+    for lie in [0, 1, total / 2, total - 1] {
+        let mut sizes = right.clone();
+        for (index, size) in sizes.iter_mut().enumerate() {
+            size.allocated = if index == 0 { lie } else { 0 };
+        }
+        let (refused, most) = receive(sizes, Hooks::default());
+        let message = refused.unwrap_err().to_string();
+        assert!(message.contains("were announced"), "{message}");
+        assert!(most <= lie + slack, "{most} bytes of {lie}");
+        assert_eq!(fs::read_dir(&to.directory).unwrap().count(), 1, "the mark");
+    }
+
+    // The space goes while the disks come: the first call is that before anything is made.
+    for enough_for in 0..3 {
+        let calls = std::sync::atomic::AtomicUsize::new(0);
+        let free_space = move |_: &Path| {
+            let call = calls.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            Ok(if call > enough_for { 16 << 20 } else { 1 << 30 })
+        };
+        let hooks = Hooks {
+            free_space: Box::new(free_space),
+            ..Hooks::default()
+        };
+        let (refused, most) = receive(right.clone(), hooks);
+        let refused = refused.unwrap_err();
+        assert!(matches!(refused, Error::NoSpace { .. }), "{refused}");
+        let allowed = enough_for as u64 * PIECE_MAX as u64 + slack;
+        assert!(most <= allowed, "{most} bytes of {allowed}");
+        assert_eq!(fs::read_dir(&to.directory).unwrap().count(), 1, "the mark");
+    }
+
+    for disk in 0..3 {
+        for length in [(64 << 20) + 1, u64::MAX] {
+            let mut sizes = right.clone();
+            sizes[disk].length = length;
+            let (refused, most) = receive(sizes, Hooks::default());
+            let message = refused.unwrap_err().to_string();
+            assert!(message.contains("at most"), "{message}");
+            assert!(most <= slack, "nothing is made: {most}");
+        }
+    }
+
+    let (done, _) = receive(right, Hooks::default());
+    done.unwrap();
+}
+
+/// A sender of nothing would send it for ever.
+#[test]
+fn pieces_of_nothing_are_refused() {
+    let (here, there) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let from = source(here.path());
+    let (disk, offset) = (0, 0);
+    let nothing = [
+        Piece::Hole {
+            disk,
+            offset,
+            length: 0,
+        },
+        Piece::Data {
+            disk,
+            offset,
+            bytes: Vec::new(),
+        },
+    ];
+    for piece in nothing {
+        let mut writer = begin(&place(&there.path().join("guest"), 3), Hooks::default());
+        writer.expect(open(&from).sizes()).unwrap();
+        let refused = writer.write(&piece);
+        assert!(matches!(refused, Err(Error::Refused { .. })), "{refused:?}");
+    }
+}
+
 /// The two hosts say that they have storages of their own, and have one: nothing of it is overwritten or
 /// deleted.
 #[test]
@@ -185,7 +292,7 @@ fn a_directory_that_is_shared_after_all_is_noticed() {
     let place = source(shared.path());
     let read = || place.files.iter().map(|file| fs::read(file).unwrap());
     let before: Vec<Vec<u8>> = read().collect();
-    let refused = DiskWriter::begin(place.clone(), MIGRATION, Hooks::default());
+    let refused = DiskWriter::begin(place.clone(), MIGRATION, Vec::new(), Hooks::default());
     let said = refused.unwrap_err().to_string();
     assert!(said.contains("is there already"), "{said}");
     // Where the disks were fetched to once, the source says it.
@@ -218,7 +325,7 @@ fn disks_of_which_some_have_their_names_are_fetched_anew() {
     fs::write(to.directory.join("fetching"), MIGRATION.0.to_string()).unwrap();
     fs::remove_file(&to.files[2]).unwrap();
     fetch();
-    let again = DiskWriter::begin(to.clone(), MIGRATION, Hooks::default());
+    let again = DiskWriter::begin(to.clone(), MIGRATION, Vec::new(), Hooks::default());
     assert!(matches!(again, Ok(None)), "{again:?}");
     fs::write(to.directory.join("fetching"), MIGRATION.0.to_string()).unwrap();
     drop_disks(&to.directory, MIGRATION, Side::Destination).unwrap();
