@@ -1,7 +1,8 @@
 //! The files of a guest: its disks, as copy-on-write layers over images, and its console log.
 //!
-//! Invariant: what is made here lies in the guest's own directory, and every program that is run
-//! for it has a bounded time.
+//! Invariant: what is made here lies in the guest's own directory; every program that is run for it
+//! has bounded time and memory; and none guesses the format of a file, or opens one that was not
+//! inspected.
 
 use std::io::{ErrorKind, Read};
 use std::path::Path;
@@ -10,14 +11,31 @@ use std::time::{Duration, Instant};
 
 use berth_domain::id::VmUid;
 use berth_domain::transfer::DiskCopy;
-use berth_domain::vm::{Disk, DiskFormat};
+use berth_domain::vm::Disk;
+use rustix::io::Errno;
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 
+use super::inspect;
 use crate::domain::DomainSpec;
 use crate::error::Error;
+use crate::image::{Size, format_name};
 use crate::xml::Settings;
 
-/// How long the making of one disk may take; a layer over an image is made in milliseconds.
-const MAKE_TIME_MAX: Duration = Duration::from_secs(30);
+/// What a program may take that only reads and writes the header of a disk: milliseconds and a few
+/// megabytes. The same limits as in Nova.
+pub(super) const HEADER_LIMITS: Limits = Limits {
+    time: Duration::from_secs(30),
+    address_space: 1 << 30,
+};
+
+/// What a program may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Limits {
+    /// How long it may run, and how much time of a CPU it may use.
+    pub(super) time: Duration,
+    /// How many bytes it may map. An image whose tables are declared to be huge has them allocated.
+    pub(super) address_space: u64,
+}
 
 /// How often a running program is looked at.
 const LOOK_PERIOD: Duration = Duration::from_millis(10);
@@ -32,6 +50,7 @@ pub(super) fn make(guest: &DomainSpec, settings: &Settings, qemu_img: &Path) -> 
     }
     for (index, disk) in guest.spec.disks.iter().enumerate() {
         let file = settings.disk(guest.uid, index);
+        inspect::image(disk, Size::AtMost(bytes_of(disk)), settings)?;
         make_disk(disk, &file, settings, qemu_img)?;
     }
     Ok(())
@@ -56,7 +75,7 @@ pub(super) fn make_to_receive(
             let message = format!("guest {} has no disk {index} to be copied", guest.vm);
             return Err(Error::refused(message));
         };
-        let bytes = disk.size_gib << 30;
+        let bytes = bytes_of(disk);
         if bytes != copy.virtual_bytes {
             return Err(Error::refused(format!(
                 "disk {index} of guest {} has {} bytes on the source and {bytes} here",
@@ -76,8 +95,9 @@ pub(super) fn make_to_receive(
     mark(guest.uid, settings, ARRIVING)?;
     for copy in copies {
         let index = copy.index as usize;
-        let file = settings.disk(guest.uid, index);
-        make_disk(&guest.spec.disks[index], &file, settings, qemu_img)?;
+        let (disk, file) = (&guest.spec.disks[index], settings.disk(guest.uid, index));
+        inspect::image(disk, Size::Any, settings)?;
+        make_disk(disk, &file, settings, qemu_img)?;
     }
     Ok(())
 }
@@ -153,34 +173,69 @@ pub(super) fn remove_socket(vm: VmUid, settings: &Settings) {
     let _ = std::fs::remove_file(settings.console_socket(vm));
 }
 
+/// Returns the size of a disk as its guest sees it.
+pub(super) fn bytes_of(disk: &Disk) -> u64 {
+    disk.size_gib.saturating_mul(1 << 30)
+}
+
 fn make_disk(disk: &Disk, file: &Path, settings: &Settings, qemu_img: &Path) -> Result<(), Error> {
     let mut command = Command::new(qemu_img);
     command.args(["create", "-q", "-f", "qcow2"]);
     if let Some(image) = &disk.image {
-        command.args(["-F", format_name(disk.format), "-b"]);
+        // The size is given, so that there is no need to open the image (-u).
+        command.args(["-u", "-F", format_name(disk.format), "-b"]);
         command.arg(settings.image(image)?);
     }
-    command.arg(file).arg(format!("{}G", disk.size_gib));
-    run(command, MAKE_TIME_MAX)
+    command.arg(file).arg(bytes_of(disk).to_string());
+    run(command, HEADER_LIMITS)
 }
 
-/// Returns what QEMU calls a format.
-pub(super) fn format_name(format: DiskFormat) -> &'static str {
-    match format {
-        DiskFormat::Qcow2 => "qcow2",
-        DiskFormat::Raw => "raw",
+/// Limits what a process may take. It was started a moment before, and may have ended: then there is
+/// nothing to be limited.
+fn limit(process: u32, limits: Limits) -> Result<(), Error> {
+    // Without an id the calls below would limit this process.
+    let pid = i32::try_from(process).ok().and_then(Pid::from_raw);
+    let pid = pid.expect("the kernel gives processes positive ids");
+    for (resource, most) in [
+        (Resource::As, limits.address_space),
+        (Resource::Cpu, limits.time.as_secs().max(1)),
+        (Resource::Core, 0),
+    ] {
+        // A lower limit of this process's own stays.
+        let own = getrlimit(resource).maximum;
+        let most = Some(own.map_or(most, |own| own.min(most)));
+        let limit = Rlimit {
+            current: most,
+            maximum: most,
+        };
+        match prlimit(Some(pid), resource, limit) {
+            Ok(_) | Err(Errno::SRCH) => {}
+            Err(error) => {
+                let message = format!("a program cannot be limited: {error}");
+                return Err(Error::refused(message));
+            }
+        }
     }
+    Ok(())
 }
 
 /// Runs a program to its end, or kills it.
-pub(super) fn run(mut command: Command, time_max: Duration) -> Result<(), Error> {
+pub(super) fn run(mut command: Command, limits: Limits) -> Result<(), Error> {
+    let time_max = limits.time;
     let program = command.get_program().to_string_lossy().into_owned();
     let mut child = command
+        // Each arena of malloc reserves address space.
+        .env("MALLOC_ARENA_MAX", "2")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
         .map_err(|error| Error::refused(format!("{program} cannot be run: {error}")))?;
+    if let Err(error) = limit(child.id(), limits) {
+        let _ = child.kill();
+        let _ = child.wait();
+        return Err(error);
+    }
     let end = Instant::now() + time_max;
     let status = loop {
         match child.try_wait() {
@@ -204,7 +259,12 @@ pub(super) fn run(mut command: Command, time_max: Duration) -> Result<(), Error>
         // Whatever can be read of it; the status is what counts.
         let _ = stderr.take(4096).read_to_string(&mut said);
     }
-    Err(Error::refused(format!("{program} failed: {}", said.trim())))
+    let why = match said.trim() {
+        // One that exceeds its limits is killed.
+        "" => status.to_string(),
+        said => said.to_owned(),
+    };
+    Err(Error::refused(format!("{program} failed: {why}")))
 }
 
 #[cfg(test)]
@@ -218,12 +278,20 @@ mod tests {
             command.args(["-c", script]);
             command
         };
-        assert_eq!(run(shell("true"), MAKE_TIME_MAX), Ok(()));
-        let failed = run(shell("echo no room >&2; exit 1"), MAKE_TIME_MAX).unwrap_err();
+        assert_eq!(run(shell("true"), HEADER_LIMITS), Ok(()));
+        let failed = run(shell("echo no room >&2; exit 1"), HEADER_LIMITS).unwrap_err();
         assert_eq!(failed.to_string(), "sh failed: no room");
-        let late = run(shell("exec sleep 60"), Duration::from_millis(50)).unwrap_err();
+        let limits = Limits {
+            time: Duration::from_millis(50),
+            ..HEADER_LIMITS
+        };
+        let late = run(shell("exec sleep 60"), limits).unwrap_err();
         assert!(late.to_string().contains("did not end"));
-        let absent = run(Command::new("/nonexistent/tool"), MAKE_TIME_MAX).unwrap_err();
+        // Waits until the limits apply, however late that is.
+        let show = "until [ $(ulimit -v) = 1048576 ]; do :; done; ulimit -t; ulimit -c; false";
+        let limited = run(shell(&format!("({show}) >&2")), HEADER_LIMITS).unwrap_err();
+        assert_eq!(limited.to_string(), "sh failed: 30\n0");
+        let absent = run(Command::new("/nonexistent/tool"), HEADER_LIMITS).unwrap_err();
         assert!(absent.to_string().contains("cannot be run"));
     }
 }

@@ -27,12 +27,13 @@ use berth_domain::vm::BootSource;
 use super::memory::Looks;
 use super::{
     Connection, Domain, DomainState, Error as Fault, Kind, Migration, XmlView, console, disk,
-    paused, progress, running, send, snapshot,
+    inspect, paused, progress, running, send, snapshot,
 };
 use crate::disks::{DiskReader, DiskWriter};
 use crate::domain::{DomainSpec, Draft, Force, Known, Other, Sending};
 use crate::driver::{Chunk, Driver, Eraser, FreePages, Info};
 use crate::error::Error;
+use crate::image::Size;
 use crate::xml::{self, NAMESPACE, Settings};
 
 /// `VIR_DOMAIN_JOB_OPERATION_MIGRATION_OUT`.
@@ -315,8 +316,8 @@ impl LibvirtDriver {
             Self::require_file(&settings.image(kernel)?)?;
             Self::require_file(&settings.image(initrd)?)?;
         }
-        for image in guest.spec.disks.iter().filter_map(|d| d.image.as_ref()) {
-            Self::require_file(&settings.image(image)?)?;
+        for disk in &guest.spec.disks {
+            inspect::image(disk, Size::Any, settings)?;
         }
         for nic in &guest.spec.nics {
             let device = self.config.network_devices.join(&nic.bridge);
@@ -451,7 +452,7 @@ impl Driver for LibvirtDriver {
         let settings = &self.config.settings;
         let is_copied = |index: usize| copies.iter().any(|c| c.index as usize == index);
         for index in (0..guest.spec.disks.len()).filter(|index| !is_copied(*index)) {
-            Self::require_file(&settings.disk(guest.uid, index))?;
+            inspect::disk(guest, index, settings)?;
         }
         // The directory of the log is shared and there; where it is not, a guest without disks
         // can still come.

@@ -26,6 +26,7 @@ pub mod driver;
 mod error;
 #[allow(unsafe_code)]
 mod ffi;
+mod inspect;
 mod job;
 mod memory;
 mod migration;

@@ -9,7 +9,7 @@ use berth_domain::agent::DomainState as State;
 use berth_domain::id::VmUid;
 
 use super::driver::{error_of, stop};
-use super::{Domain, Kind, LibvirtDriver, disk};
+use super::{Domain, Kind, LibvirtDriver, disk, inspect};
 use crate::disks::is_fetching;
 use crate::domain::DomainSpec;
 use crate::error::Error;
@@ -80,6 +80,7 @@ impl LibvirtDriver {
                     path,
                 });
             }
+            inspect::disk(guest, index, settings)?;
         }
         // The console log goes there also for a guest without disks.
         for directory in [&settings.directory(guest.uid), &settings.runtime_dir] {

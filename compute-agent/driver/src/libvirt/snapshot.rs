@@ -5,8 +5,11 @@
 //! the disk at the moment at which it is ended. To the guest's file systems that is a power cut:
 //! the guest is not quiesced, so what it had not written yet is not there.
 //!
-//! Invariant: an image has its name only once all of it is on stable storage, and no image is
-//! replaced.
+//! The guest chose the bytes and its user the name, and neither states the format: it is recorded
+//! beside the image.
+//!
+//! Invariant: an image has its name only once all of it is on stable storage and its format is
+//! recorded, and no image is replaced.
 
 use std::fs::{File, Metadata};
 use std::io::{Error as IoError, ErrorKind};
@@ -16,17 +19,24 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use berth_domain::agent::DomainState as State;
-use berth_domain::vm::Disk;
+use berth_domain::vm::{Disk, DiskFormat};
 
-use super::disk::{format_name, run};
+use super::disk::{Limits, bytes_of, run};
 use super::driver::error_of;
-use super::{Domain, LibvirtDriver, XmlView};
+use super::{Domain, LibvirtDriver, XmlView, inspect};
 use crate::domain::{DomainSpec, Draft};
 use crate::error::Error;
+use crate::image::{Size, format_name, record};
 use crate::xml::{self, Settings};
 
 /// How long the copying of one disk may take.
 const COPY_TIME_MAX: Duration = Duration::from_secs(3_600);
+
+/// What a program may take that copies a disk: it has up to 64 threads, each with a stack.
+const COPY_LIMITS: Limits = Limits {
+    time: COPY_TIME_MAX,
+    address_space: 4 << 30,
+};
 
 /// How often a copy is looked at.
 const LOOK_PERIOD: Duration = Duration::from_millis(100);
@@ -39,12 +49,12 @@ impl LibvirtDriver {
         draft: &Draft,
     ) -> Result<(), Error> {
         let settings = &self.config.settings;
-        let path = draft_file(draft, settings);
         let disk = guest
             .spec
             .disks
             .get(index)
             .ok_or_else(|| Error::refused(format!("guest {} has no disk {index}", guest.vm)))?;
+        let path = draft_file(draft, disk.format, settings);
         if settings.image(&draft.image)?.exists() {
             return Err(image_exists(draft));
         }
@@ -56,6 +66,8 @@ impl LibvirtDriver {
                 path: source,
             });
         }
+        inspect::disk(guest, index, settings)?;
+        inspect::image(disk, Size::Any, settings)?;
         let running = match self.stationary(guest.uid, "copy a disk of")? {
             Some(domain) if self.state(&domain)? != State::Absent => Some(domain),
             Some(_) | None => None,
@@ -66,19 +78,21 @@ impl LibvirtDriver {
             Some(domain) => copy_live(&domain, &target(index), disk, &path),
             None => self.convert(&source, disk, &path),
         };
-        let synced = copied.and_then(|()| sync(&path));
-        if synced.is_err() {
+        let made = copied
+            .and_then(|()| inspect::draft(&path, disk.format, Size::Exactly(bytes_of(disk))))
+            .and_then(|()| sync(&path));
+        if made.is_err() {
             // The refusal is what matters; a leftover is removed with the draft.
             let _ = remove(&path);
         }
-        synced
+        made
     }
 
     fn convert(&self, source: &Path, disk: &Disk, path: &Path) -> Result<(), Error> {
         let mut command = Command::new(&self.config.qemu_img);
         command.args(["convert", "-q", "-f", "qcow2", "-O"]);
         command.arg(format_name(disk.format)).arg(source).arg(path);
-        run(command, COPY_TIME_MAX)
+        run(command, COPY_LIMITS)
     }
 }
 
@@ -113,8 +127,8 @@ fn copy_live(domain: &Domain, target: &str, disk: &Disk, path: &Path) -> Result<
 
 /// Gives a draft its name, unless another has it.
 pub(super) fn publish(draft: &Draft, settings: &Settings) -> Result<(), Error> {
-    let (path, image) = (draft_file(draft, settings), settings.image(&draft.image)?);
-    let Some(here) = look(&path)? else {
+    let image = settings.image(&draft.image)?;
+    let Some((path, here, format)) = find(draft, settings)? else {
         return match look(&image)? {
             // Only publishing takes the draft away, and this operation alone has it.
             Some(_) => Ok(()),
@@ -124,6 +138,12 @@ pub(super) fn publish(draft: &Draft, settings: &Settings) -> Result<(), Error> {
             ))),
         };
     };
+    if look(&image)?.is_some_and(|there| !is_same(&here, &there)) {
+        return Err(image_exists(draft));
+    }
+    inspect::draft(&path, format, Size::Any)?;
+    // Before anything can use the image. No other operation makes one of this name meanwhile.
+    record::write(&settings.image_dir, &draft.image, format, draft.operation)?;
     // A link, because a rename would replace what has the name.
     match std::fs::hard_link(&path, &image) {
         Ok(()) => {}
@@ -140,21 +160,35 @@ pub(super) fn publish(draft: &Draft, settings: &Settings) -> Result<(), Error> {
 
 /// Removes a draft; returns whether it was published before.
 pub(super) fn discard(draft: &Draft, settings: &Settings) -> Result<bool, Error> {
-    let (path, image) = (draft_file(draft, settings), settings.image(&draft.image)?);
-    let there = look(&image)?;
-    let published = match look(&path)? {
-        Some(here) => there.is_some_and(|there| is_same(&here, &there)),
-        None => there.is_some(),
+    let there = look(&settings.image(&draft.image)?)?;
+    let Some((path, here, _)) = find(draft, settings)? else {
+        return Ok(there.is_some());
     };
     remove(&path)?;
-    Ok(published)
+    Ok(there.is_some_and(|there| is_same(&here, &there)))
 }
 
-/// The name states its owner, and is none that a user can choose: those do not begin with a dot.
-fn draft_file(draft: &Draft, settings: &Settings) -> PathBuf {
+/// The name states owner and format, and is none that a user can choose: those do not begin with a
+/// dot.
+fn draft_file(draft: &Draft, format: DiskFormat, settings: &Settings) -> PathBuf {
+    let (operation, format) = (draft.operation, format_name(format));
     settings
         .image_dir
-        .join(format!(".{}.draft", draft.operation))
+        .join(format!(".{operation}.{format}.draft"))
+}
+
+/// Returns the file of a draft and its format.
+fn find(
+    draft: &Draft,
+    settings: &Settings,
+) -> Result<Option<(PathBuf, Metadata, DiskFormat)>, Error> {
+    for format in [DiskFormat::Qcow2, DiskFormat::Raw] {
+        let path = draft_file(draft, format, settings);
+        if let Some(metadata) = look(&path)? {
+            return Ok(Some((path, metadata, format)));
+        }
+    }
+    Ok(None)
 }
 
 fn target(index: usize) -> String {
@@ -229,12 +263,15 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let settings = settings(directory.path());
         let (ours, theirs) = (draft(1), draft(2));
+        let raw = |draft: &Draft| draft_file(draft, DiskFormat::Raw, &settings);
+        let recorded = || record::read(directory.path(), "new.qcow2").unwrap();
         for (draft, content) in [(&ours, "ours"), (&theirs, "theirs")] {
-            std::fs::write(draft_file(draft, &settings), content).unwrap();
+            std::fs::write(raw(draft), content).unwrap();
         }
         publish(&ours, &settings).unwrap();
         publish(&ours, &settings).unwrap();
-        assert!(!draft_file(&ours, &settings).exists());
+        assert!(!raw(&ours).exists());
+        assert_eq!(recorded(), Some(DiskFormat::Raw), "whatever its name is");
         assert_eq!(publish(&theirs, &settings), Err(image_exists(&theirs)));
         assert_eq!(discard(&theirs, &settings), Ok(false));
         assert_eq!(discard(&ours, &settings), Ok(true));
@@ -245,9 +282,21 @@ mod tests {
         assert_eq!(discard(&theirs, &settings), Ok(false));
 
         // Broken off between the two halves of publishing.
-        std::fs::write(draft_file(&ours, &settings), "ours").unwrap();
-        std::fs::hard_link(draft_file(&ours, &settings), &image).unwrap();
+        std::fs::write(raw(&ours), "ours").unwrap();
+        std::fs::hard_link(raw(&ours), &image).unwrap();
         assert_eq!(discard(&ours, &settings), Ok(true));
-        assert!(!draft_file(&ours, &settings).exists() && image.exists());
+        assert!(!raw(&ours).exists() && image.exists());
+
+        // What was made as qcow2 is looked at again before it gets a name.
+        let third = draft(3);
+        std::fs::remove_file(&image).unwrap();
+        std::fs::write(draft_file(&third, DiskFormat::Qcow2, &settings), "raw").unwrap();
+        let refused = publish(&third, &settings);
+        assert!(
+            matches!(refused, Err(Error::ImageRefused { .. })),
+            "{refused:?}"
+        );
+        assert!(!image.exists());
+        assert_eq!(discard(&third, &settings), Ok(false));
     }
 }

@@ -1,25 +1,23 @@
 //! The disks of a guest that is off, sent to another host or fetched from one.
 //!
 //! The files are copied as they are: layers over images, in which only what the guest wrote takes space.
-//! The paths of the destination's images are written into them there.
+//! The paths of the destination's images are written into them there, once they have been inspected: the
+//! other host may be an attacker's.
 //!
 //! Not here: the disks of a guest that runs, which the hypervisors copy.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use berth_domain::agent::{DomainState as State, Side};
 use berth_domain::id::{MigrationId, VmUid};
 
-use super::LibvirtDriver;
-use super::disk::{format_name, run};
+use super::disk::{HEADER_LIMITS, bytes_of, run};
+use super::{LibvirtDriver, inspect};
 use crate::disks::{self, DiskReader, DiskWriter, Hooks, Place};
 use crate::domain::DomainSpec;
 use crate::error::Error;
-
-/// How long the change of where the image of a disk lies may take: only the head of the file is.
-const REBASE_TIME_MAX: Duration = Duration::from_secs(30);
+use crate::image::format_name;
 
 impl LibvirtDriver {
     fn place(&self, vm: VmUid, disks: usize) -> Place {
@@ -64,19 +62,18 @@ impl LibvirtDriver {
         self.require_off(guest.uid, "fetch the disks of")?;
         // What it lacks to be started here is better reported before anything is sent.
         self.check_surroundings(guest)?;
-        let settings = &self.config.settings;
-        let mut layers = Vec::new();
-        for disk in &guest.spec.disks {
-            let image = disk.image.as_ref().map(|image| settings.image(image));
-            let image = image.transpose()?;
-            layers.push(image.map(|image| (image, format_name(disk.format))));
-        }
+        let (settings, disks) = (self.config.settings.clone(), guest.spec.disks.clone());
+        let lengths_max = disks.iter().map(bytes_of).map(disks::layer_length_max);
+        let lengths_max = lengths_max.collect();
         let qemu_img = self.config.qemu_img.clone();
         let adapt = move |files: &[PathBuf]| {
-            for (file, layer) in files.iter().zip(&layers) {
-                if let Some((image, format)) = layer {
-                    rebase(&qemu_img, file, image, format)?;
+            for (file, disk) in files.iter().zip(&disks) {
+                inspect::fetched(file, disk)?;
+                if let Some(image) = &disk.image {
+                    let format = format_name(disk.format);
+                    rebase(&qemu_img, file, &settings.image(image)?, format)?;
                 }
+                inspect::layer(file, disk, &settings)?;
             }
             Ok(())
         };
@@ -84,11 +81,10 @@ impl LibvirtDriver {
             adapt: Box::new(adapt),
             ..Hooks::default()
         };
-        let bytes = guest.spec.disks.iter().map(|disk| disk.size_gib << 30);
         DiskWriter::begin(
             self.place(guest.uid, guest.spec.disks.len()),
             migration,
-            bytes.map(disks::layer_length_max).collect(),
+            lengths_max,
             hooks,
         )
     }
@@ -104,10 +100,11 @@ impl LibvirtDriver {
     }
 }
 
-/// Writes into a layer where its image lies; what is in either is left as it is.
+/// Writes into a layer where its image lies; what is in either is left as it is, and neither the image nor
+/// what the layer named before is opened (-u).
 fn rebase(qemu_img: &Path, file: &Path, image: &Path, format: &str) -> Result<(), Error> {
     let mut command = Command::new(qemu_img);
     command.args(["rebase", "-q", "-u", "-f", "qcow2", "-F", format, "-b"]);
     command.arg(image).arg(file);
-    run(command, REBASE_TIME_MAX)
+    run(command, HEADER_LIMITS)
 }

@@ -16,6 +16,7 @@ use super::nvdimm::Place;
 use super::{hostdev, metadata, nvdimm};
 use crate::domain::{DomainSpec, VolumeDevice};
 use crate::error::Error;
+use crate::image::format_name;
 
 /// Pages up to this size are the kernel's ordinary ones and need no backing by huge pages.
 const SMALL_PAGE_KIB_MAX: u64 = 64;
@@ -312,7 +313,7 @@ fn devices(guest: &DomainSpec, settings: &Settings, places: &[Place]) -> Result<
         .as_ref()
         .map(|path| Node::new("emulator").text(path.display()));
     let disks: Vec<_> = (0..guest.spec.disks.len())
-        .map(|index| disk(guest.uid, index, settings))
+        .map(|index| disk(guest, index, settings))
         .collect::<Result<_, _>>()?;
     let volumes = guest.volumes.iter();
     let volumes = volumes.filter(|v| v.attached_as == AttachedAs::Disk);
@@ -348,13 +349,23 @@ pub fn disk_target(index: usize) -> String {
     format!("vd{}", char::from(letter))
 }
 
-fn disk(vm: VmUid, index: usize, settings: &Settings) -> Result<Node, Error> {
+/// Returns a disk with all that lies below it: otherwise libvirt and QEMU would look into the files for it.
+fn disk(guest: &DomainSpec, index: usize, settings: &Settings) -> Result<Node, Error> {
     if index >= DISKS_MAX {
         return Err(Error::refused(format!(
             "a guest has at most {DISKS_MAX} disks"
         )));
     }
-    let file = settings.disk(vm, index);
+    let file = settings.disk(guest.uid, index);
+    let disk = &guest.spec.disks[index];
+    let base = match &disk.image {
+        Some(image) => Node::new("backingStore")
+            .with("type", "file")
+            .child(Node::new("format").with("type", format_name(disk.format)))
+            .child(Node::new("source").with("file", settings.image(image)?.display()))
+            .child(no_base()),
+        None => no_base(),
+    };
     Ok(Node::new("disk")
         .with("type", "file")
         .with("device", "disk")
@@ -365,11 +376,17 @@ fn disk(vm: VmUid, index: usize, settings: &Settings) -> Result<Node, Error> {
                 .with("cache", &settings.disk_cache),
         )
         .child(Node::new("source").with("file", file.display()))
+        .child(base)
         .child(
             Node::new("target")
                 .with("dev", disk_target(index))
                 .with("bus", "virtio"),
         ))
+}
+
+/// Returns the end of a chain of files.
+fn no_base() -> Node {
+    Node::new("backingStore")
 }
 
 /// Where devices are; what is elsewhere is a file, as that of a simulated volume.
@@ -399,6 +416,7 @@ fn volume_disk(index: usize, volume: &VolumeDevice) -> Result<Node, Error> {
         .with("device", "disk")
         .child(driver)
         .child(Node::new("source").with(source, volume.path.display()))
+        .child(no_base())
         .child(target)
         .children(volume.read_only.then(|| Node::new("readonly")))
         .child(Node::new("serial").text(serial_of(volume))))
@@ -417,6 +435,7 @@ pub fn copy_destination(file: &Path, format: &str) -> String {
     Node::new("disk")
         .with("type", "file")
         .child(Node::new("source").with("file", file.display()))
+        .child(no_base())
         .child(Node::new("driver").with("type", format))
         .to_xml()
 }

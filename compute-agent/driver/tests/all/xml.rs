@@ -37,7 +37,24 @@ fn settings() -> Settings {
 }
 
 fn golden(name: &str, guest: &DomainSpec, settings: &Settings) {
-    is_golden(name, &xml::domain(guest, settings).unwrap());
+    let written = xml::domain(guest, settings).unwrap();
+    nothing_is_probed(&written);
+    is_golden(name, &written);
+}
+
+/// Every disk states its format and all that lies below it: libvirt looks into a file for what is not
+/// stated, and a guest writes what is there.
+fn nothing_is_probed(written: &str) {
+    for disk in written.split("<disk ").skip(1) {
+        let (disk, _) = disk.split_once("</disk>").expect("its end");
+        assert!(disk.contains("<driver name=\"qemu\" type=\""), "{disk}");
+        assert!(disk.contains("<backingStore/>"), "{disk}");
+        let files = disk.matches("<source ").count();
+        assert_eq!(
+            files,
+            disk.matches("<driver ").count() + disk.matches("<format ").count()
+        );
+    }
 }
 
 fn is_golden(name: &str, written: &str) {
