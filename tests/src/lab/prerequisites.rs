@@ -24,6 +24,8 @@ pub enum Need {
     Namespaces,
     /// The client library of libvirt.
     Libvirt,
+    /// The program that makes and converts disk images.
+    QemuImg,
     /// The programs that make file systems.
     FileSystems,
     /// Machines with libvirt and QEMU, and guests to run there.
@@ -104,6 +106,7 @@ impl Need {
                 hypervisor()
             }
             Self::Libvirt => libvirt(),
+            Self::QemuImg => require_program("qemu-img"),
             Self::FileSystems => ["mkfs.ext4", "mkfs.xfs"]
                 .into_iter()
                 .try_for_each(require_program),
@@ -126,6 +129,7 @@ impl Need {
             Self::Namespaces
             | Self::Hypervisor
             | Self::Libvirt
+            | Self::QemuImg
             | Self::FileSystems
             | Self::TwoCpus
             | Self::PlacementSuite

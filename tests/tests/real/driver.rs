@@ -37,8 +37,13 @@ fn runtime_dir(shared: &Path) -> PathBuf {
     Path::new("/run").join(lab.expect("a lab has a directory"))
 }
 
+/// Removes the directory of the sockets, which is outside of the lab.
+pub(crate) fn remove_sockets(shared: &Path) {
+    std::fs::remove_dir(runtime_dir(shared)).unwrap();
+}
+
 /// Returns the driver of a machine, whose guests' files all lie in one shared directory.
-fn driver(machine: &Machine, shared: &Path, images: &Images) -> LibvirtDriver {
+pub(crate) fn driver(machine: &Machine, shared: &Path, images: &Images) -> LibvirtDriver {
     driver_at(machine, shared, &shared.join("instances"), images)
 }
 
@@ -83,7 +88,7 @@ fn driver_at(machine: &Machine, shared: &Path, instances: &Path, images: &Images
     LibvirtDriver::new(config, Box::new(free), Box::new(NoPmem)).unwrap()
 }
 
-fn guest(number: u32, images: &Images) -> DomainSpec {
+pub(crate) fn guest(number: u32, images: &Images) -> DomainSpec {
     let mut spec = sample::pinned_spec(2, PageSize::Unspecified);
     spec.boot = BootSource::Kernel {
         kernel: "kernel".to_owned(),

@@ -14,6 +14,7 @@
 //! Where a test needs a program inside a machine of its own, or one that it can kill, that is this
 //! program in another role.
 
+mod disk_images;
 mod driver;
 mod file_systems;
 mod full_disk;
@@ -38,7 +39,7 @@ use std::process::ExitCode;
 
 use berth_tests::lab::Need::{
     CsiSanity, Curl, FileSystems, Hypervisor, Libvirt, LoopDevices, Namespaces, Nodes,
-    PersistentMemory, PlacementSuite, SmallDisk, TwoCpus,
+    PersistentMemory, PlacementSuite, QemuImg, SmallDisk, TwoCpus,
 };
 use harness::{ROLE, Test};
 
@@ -81,6 +82,10 @@ const TESTS: &[Test] = &[
     test!(libvirt::metadata_is_kept_with_the_domain, [Libvirt]),
     test!(libvirt::bad_arguments_are_told_from_other_errors, [Libvirt]),
     test!(libvirt::a_connection_serves_several_threads, [Libvirt]),
+
+    test!(disk_images::no_use_of_an_image_opens_another_file, [Libvirt, QemuImg]),
+    test!(disk_images::an_image_of_a_raw_disk_stays_raw, [Libvirt, QemuImg]),
+    test!(disk_images::qemu_does_not_look_into_a_raw_disk, [Hypervisor]),
 
     test!(file_systems::what_programs_make_is_found, [FileSystems]),
 
