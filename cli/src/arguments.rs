@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use berth_domain::pci::PciMatch;
+use berth_domain::vm::DiskFormat;
 use berth_process::Encryption;
 use berth_scheduler::Profile;
 use berth_tls::Tls;
@@ -481,9 +482,12 @@ pub struct VmCreate {
     /// Command line of the kernel
     #[arg(long, default_value = "console=ttyS0", requires = "kernel")]
     pub cmdline: String,
-    /// Disk from an image in the hosts' image directory, and its size (repeatable)
-    #[arg(long = "disk", value_name = "IMAGE:GIB", value_parser = disk)]
-    pub disks: Vec<(String, u64)>,
+    /// Disk from an image in the hosts' image directory, its size, and the image's format (repeatable)
+    ///
+    /// The default format is qcow2 for an image that ends with .qcow2, else raw. A host refuses an
+    /// image that has another one.
+    #[arg(long = "disk", value_name = "IMAGE:GIB[:qcow2|raw]", value_parser = disk)]
+    pub disks: Vec<DiskArgument>,
     /// Network interface on a bridge of the host (repeatable)
     #[arg(long = "nic", value_name = "BRIDGE=MAC", value_parser = key_value)]
     pub nics: Vec<(String, String)>,
@@ -699,12 +703,44 @@ fn key_value(text: &str) -> Result<(String, String), String> {
     Ok((key.to_owned(), value.to_owned()))
 }
 
-fn disk(text: &str) -> Result<(String, u64), String> {
-    let (image, size) = text.rsplit_once(':').ok_or("expected IMAGE:GIB")?;
-    let size = size
+/// A disk of a new VM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskArgument {
+    /// The image's file name.
+    pub image: String,
+    /// How large the disk is.
+    pub size_gib: u64,
+    /// The image's format.
+    pub format: DiskFormat,
+}
+
+fn disk(text: &str) -> Result<DiskArgument, String> {
+    let formats = [(":qcow2", DiskFormat::Qcow2), (":raw", DiskFormat::Raw)];
+    let stated = formats.iter().find_map(|(ending, format)| {
+        let rest = text.strip_suffix(ending)?;
+        Some((rest, *format))
+    });
+    let rest = stated.map_or(text, |(rest, _)| rest);
+    let (image, size) = rest
+        .rsplit_once(':')
+        .ok_or("expected IMAGE:GIB or IMAGE:GIB:FORMAT, with qcow2 or raw as format")?;
+    let size_gib = size
         .parse()
         .map_err(|_| format!("{size:?} is not a whole number of GiB"))?;
-    Ok((image.to_owned(), size))
+    let format = stated.map_or_else(|| format_of(image), |(_, format)| format);
+    Ok(DiskArgument {
+        image: image.to_owned(),
+        size_gib,
+        format,
+    })
+}
+
+/// Returns the format that an image's file name suggests. The agent compares it with the file.
+fn format_of(image: &str) -> DiskFormat {
+    match image.ends_with(".qcow2") {
+        true => DiskFormat::Qcow2,
+        false => DiskFormat::Raw,
+    }
 }
 
 #[cfg(test)]
@@ -716,5 +752,27 @@ mod tests {
     #[test]
     fn the_arguments_are_well_formed() {
         Arguments::command().debug_assert();
+    }
+
+    /// Goal: a stated format is passed on, whatever the name suggests.
+    #[test]
+    fn the_format_of_an_image_is_stated_or_suggested_by_its_name() {
+        let check = |text: &str, image: &str, size_gib, format| {
+            let parsed = disk(text).unwrap();
+            assert_eq!(
+                (&*parsed.image, parsed.size_gib),
+                (image, size_gib),
+                "{text}"
+            );
+            assert_eq!(parsed.format, format, "{text}");
+        };
+        check("a.qcow2:4", "a.qcow2", 4, DiskFormat::Qcow2);
+        check("a.img:4", "a.img", 4, DiskFormat::Raw);
+        check("a.qcow2:4:raw", "a.qcow2", 4, DiskFormat::Raw);
+        check("a.img:4:qcow2", "a.img", 4, DiskFormat::Qcow2);
+        check("a:b:4", "a:b", 4, DiskFormat::Raw);
+        for text in ["a", "a:", "a:x", "a:4:vmdk", "a:qcow2", "a:-1"] {
+            assert!(disk(text).is_err(), "{text}");
+        }
     }
 }

@@ -14,7 +14,7 @@ use berth_domain::numa::Assignment;
 use berth_domain::reality::Absence;
 use berth_domain::transfer::TransferOverrides;
 use berth_domain::version::Feature;
-use berth_domain::vm::{Disk, Nic, State, Vm};
+use berth_domain::vm::{Disk, DiskFormat, Nic, State, Vm};
 use berth_proto::conductor::v1::{
     CreateVmRequest, DeleteVmRequest, MigrateVmRequest, ReadConsoleRequest,
 };
@@ -156,10 +156,10 @@ fn template(options: &VmCreate) -> anyhow::Result<wire::VmTemplate> {
         }
         _ => wire::boot_source::Source::Disk(wire::DiskBoot {}),
     };
-    let disks = options.disks.iter().map(|(image, size_gib)| wire::Disk {
-        image: Some(image.clone()),
-        format: format(image).into(),
-        size_gib: *size_gib,
+    let disks = options.disks.iter().map(|disk| wire::Disk {
+        image: Some(disk.image.clone()),
+        format: wire::disk::Format::from(disk.format).into(),
+        size_gib: disk.size_gib,
     });
     let nics = options.nics.iter();
     Ok(wire::VmTemplate {
@@ -183,15 +183,6 @@ fn template(options: &VmCreate) -> anyhow::Result<wire::VmTemplate> {
             .unwrap_or_default(),
         volumes: Vec::new(),
     })
-}
-
-/// Returns the format that an image's file name implies.
-fn format(image: &str) -> wire::disk::Format {
-    if image.ends_with(".qcow2") {
-        wire::disk::Format::Qcow2
-    } else {
-        wire::disk::Format::Raw
-    }
 }
 
 /// Prints what would be chosen: the host, and the NUMA nodes, CPUs and pages there.
@@ -422,7 +413,13 @@ fn with_task(vm: &Vm, task: &str) -> serde_json::Result<serde_json::Value> {
 /// Returns a disk as one line.
 fn disk_line(disk: &Disk) -> String {
     match &disk.image {
-        Some(image) => format!("{} GiB over {image}", disk.size_gib),
+        Some(image) => {
+            let format = match disk.format {
+                DiskFormat::Qcow2 => "qcow2",
+                DiskFormat::Raw => "raw",
+            };
+            format!("{} GiB over {image} ({format})", disk.size_gib)
+        }
         None => format!("{} GiB, empty at first", disk.size_gib),
     }
 }

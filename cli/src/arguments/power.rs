@@ -56,7 +56,8 @@ pub enum Power {
 From the images that its disks have:
   berth vm rebuild web
 From another one, as the first of two disks:
-  berth vm rebuild web --image debian-13.qcow2 --image data.raw")]
+  berth vm rebuild web --image debian-13.qcow2 --image data.qcow2
+A disk keeps the format that it was created with, and its images must have it.")]
     Rebuild {
         /// Name of the VM
         vm: String,
@@ -70,10 +71,14 @@ From another one, as the first of two disks:
     /// Copy a disk of a VM into its host's image directory
     ///
     /// A running VM continues to run, so that its file systems are only crash-consistent in the copy:
-    /// stop the VM first for a clean one. The copy has the format of the disk's own image.
+    /// stop the VM first for a clean one. The copy has the format of the disk's own image, whatever its
+    /// name is, and is used in no other one.
     #[command(after_help = "\
   berth vm snapshot web web-golden.qcow2
-  berth vm create web2 --flavor small --disk web-golden.qcow2:4")]
+  berth vm create web2 --flavor small --disk web-golden.qcow2:4
+Of a disk over a raw image:
+  berth vm snapshot data data-golden.img
+  berth vm create data2 --flavor small --disk data-golden.img:4:raw")]
     Snapshot {
         /// Name of the VM
         vm: String,
