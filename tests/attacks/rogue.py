@@ -1,4 +1,4 @@
-"""A cluster with certificates on loopback, and gRPC calls with any of them; for the attacks b1 and b7.
+"""A cluster with certificates on loopback, and gRPC calls with any of them; for the attacks b1, b4, b7.
 
 Not a client: it encodes the few messages that the attacks send, and reads status and details of the
 answers as bytes. The calls go through curl, which must know HTTP/2.
@@ -102,6 +102,8 @@ def read_varint(message, at):
 class Cluster:
     """One scheduler, one conductor, and agents of h1 and h2 with simulated hypervisors."""
 
+    hosts = ("h1", "h2")
+
     def __init__(self, programs):
         self.programs = programs
         self.folder = Path(tempfile.mkdtemp(prefix="berth-attack-"))
@@ -114,7 +116,12 @@ class Cluster:
         self.address = {name: f"127.0.0.1:{port}" for name, port in zip(names, ports)}
         self.processes = []
 
-    def start(self):
+    def config(self, host):
+        """Returns the configuration of the agent of a host."""
+        state = self.folder / f"{host}.json"
+        return f'driver = "sim"\nmemory_reserved_mib = 0\n[sim]\nstate_file = "{state}"\n'
+
+    def start_programs(self):
         self.berth("certs", "init", str(self.folder / "certs"), tls=False)
         (self.folder / "machine.toml").write_text(MACHINE)
         at = self.address
@@ -126,20 +133,20 @@ class Cluster:
             "berth-conductor", "conductor", "conductor-1",
             "--scheduler", at["scheduler"], "--listen", at["conductor"],
         )
-        for host in ("h1", "h2"):
+        for host in self.hosts:
             config = self.folder / f"{host}.toml"
-            state = self.folder / f"{host}.json"
-            config.write_text(
-                f'driver = "sim"\nmemory_reserved_mib = 0\n[sim]\nstate_file = "{state}"\n'
-            )
+            config.write_text(self.config(host))
             self.spawn(
                 "berth-compute-agent", "agent", host, "--config", str(config),
                 "--scheduler", at["scheduler"], "--name", host, "--listen", at[host],
                 "--machine-file", str(self.folder / "machine.toml"), "--cpu-shared-set", "0-7",
             )
+
+    def start(self):
+        self.start_programs()
         flavor = ("flavor", "create", "small", "--vcpus", "1", "--memory-mib", "64")
         until("the flavor", lambda: self.berth(*flavor, check=False))
-        for host in ("h1", "h2"):
+        for host in self.hosts:
             create = ("vm", "create", f"on-{host}", "--flavor", "small", "--host", host)
             create += ("--kernel", "vmlinuz", "--initrd", "initrd.gz")
             until(f"a guest on {host}", lambda c=create: self.berth(*c, check=False))
@@ -175,16 +182,26 @@ class Cluster:
 
     def berth(self, *words, tls=True, check=True, seconds=60):
         """Runs a command and returns its output; without check, nothing where it fails."""
-        command = [self.programs["berth"], *words]
-        if tls:
-            command[1:1] = ["--output", "json", "--scheduler", self.address["scheduler"]]
-            command += self.flags("operator", "ann")
-        run = subprocess.run(command, capture_output=True, timeout=seconds, text=True, check=False)
+        run = self.command(*words, tls=tls, seconds=seconds)
         if run.returncode == 0:
             return run.stdout or " "
         if check:
             raise SetupFailed(f"{' '.join(words)}: {run.stderr}")
         return None
+
+    def run(self, *words):
+        """Runs a command and returns its exit status and all that it prints."""
+        run = self.command(*words)
+        return run.returncode, run.stdout + run.stderr
+
+    def command(self, *words, tls=True, seconds=60):
+        command = [self.programs["berth"], *words]
+        if tls:
+            command[1:1] = ["--output", "json", "--scheduler", self.address["scheduler"]]
+            command += self.flags("operator", "ann")
+        return subprocess.run(
+            command, capture_output=True, timeout=seconds, text=True, check=False
+        )
 
     # ---- calls -------------------------------------------------------------------------------
 
