@@ -37,6 +37,7 @@ pub mod row;
 pub mod space;
 pub mod table;
 pub mod witness;
+mod witness_record;
 
 pub use berth_migrations::Error as MigrationError;
 pub use checkpoint::Header;
@@ -47,7 +48,7 @@ pub use hash::StateHash;
 pub use identity::Identity;
 pub use log::{LogBatch, LogContents, LogStore};
 pub use membership::{Member, Membership};
-pub use memory::{MemoryCopy, MemoryDisk};
+pub use memory::{Loss, MemoryCopy, MemoryDisk, Record};
 pub use recover::{Recovered, Recovery, recover};
 pub use row::{Row, RowChange};
 pub use table::{TableMeta, TableStore};

@@ -21,6 +21,7 @@ use crate::identity::Identity;
 use crate::log::{self, LogBatch, LogContents, LogStore};
 use crate::row::Row;
 use crate::table::{self, TableBatch, TableMeta, TableStore};
+use crate::witness_record;
 
 #[derive(Clone, Default)]
 struct LogState {
@@ -50,6 +51,69 @@ impl LogState {
     }
 }
 
+/// The witness, of which the newest record is written and perhaps not synchronised, as on a real disk.
+#[derive(Clone, Default)]
+struct WitnessState {
+    /// Empty before the first record.
+    synced: Vec<u8>,
+    written: Option<Extent>,
+}
+
+impl WitnessState {
+    fn record(&mut self, extent: Extent, owner: u64) {
+        self.settle(owner);
+        self.written = Some(extent);
+    }
+
+    fn settle(&mut self, owner: u64) {
+        if let Some(extent) = self.written.take() {
+            let block = witness_record::encode(extent, owner);
+            self.write(witness_record::position(extent), &block);
+        }
+    }
+
+    fn write(&mut self, at: usize, bytes: &[u8]) {
+        self.synced.resize(witness_record::BYTES, 0);
+        self.synced[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn lose_power(&mut self, owner: u64, record: Record) {
+        match (record, self.written) {
+            (Record::Kept, _) | (_, None) => self.settle(owner),
+            (Record::Lost, Some(_)) => self.written = None,
+            (Record::Torn, Some(extent)) => {
+                self.written = None;
+                let block = witness_record::encode(extent, owner);
+                self.write(witness_record::position(extent), &block[..TORN_BYTES]);
+            }
+        }
+    }
+}
+
+/// How much of a torn record reaches the disk: its number, and not its checksum.
+const TORN_BYTES: usize = 32;
+
+/// What a loss of power leaves of the witness's newest record, which was written and perhaps not
+/// synchronised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// All of it.
+    Kept,
+    /// Nothing: what was there before stays.
+    Lost,
+    /// The beginning.
+    Torn,
+}
+
+/// What a disk loses although it was synchronised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// The whole log.
+    Log,
+    /// All records of the witness.
+    Witness,
+}
+
 #[derive(Clone, Default)]
 struct TableState {
     rows: BTreeMap<Bytes, Bytes>,
@@ -74,7 +138,7 @@ impl TableState {
 struct Inner {
     log: LogState,
     log_unsynced: Vec<LogBatch>,
-    witness: Extent,
+    witness: WitnessState,
     checkpoints: BTreeMap<u64, Bytes>,
     table: TableState,
     table_unsynced: Vec<(TableBatch, Option<TableMeta>)>,
@@ -89,6 +153,7 @@ pub struct MemoryCopy(Inner);
 #[derive(Clone)]
 pub struct MemoryDisk {
     identity: Identity,
+    owner: u64,
     inner: Arc<Mutex<Inner>>,
 }
 
@@ -96,6 +161,7 @@ impl MemoryDisk {
     /// Returns an empty disk of this member.
     pub fn new(identity: Identity) -> Self {
         Self {
+            owner: witness_record::owner_of(&identity),
             identity,
             inner: Arc::default(),
         }
@@ -104,7 +170,14 @@ impl MemoryDisk {
     /// Loses power: of what was not synchronised, only so many batches of the log and of the
     /// table survive.
     pub fn crash(&self, log_batches: usize, table_batches: usize) {
+        self.crash_with(log_batches, table_batches, Record::Kept);
+    }
+
+    /// As [`Self::crash`], and this becomes of the witness's newest record.
+    pub fn crash_with(&self, log_batches: usize, table_batches: usize, record: Record) {
+        let owner = self.owner;
         let mut inner = self.lock();
+        inner.witness.lose_power(owner, record);
         let log: Vec<LogBatch> = std::mem::take(&mut inner.log_unsynced);
         for batch in log.iter().take(log_batches) {
             inner.log.apply(batch);
@@ -173,6 +246,33 @@ impl MemoryDisk {
         self.lock().log = copy.0.log.clone();
     }
 
+    /// Loses what was synchronised.
+    pub fn lose(&self, loss: Loss) {
+        let mut inner = self.lock();
+        match loss {
+            Loss::Log => inner.log = LogState::default(),
+            Loss::Witness => inner.witness = WitnessState::default(),
+        }
+    }
+
+    /// Makes the witness say what the log says, as no program does: it hides that the log lost
+    /// what was synchronised.
+    pub fn forge_witness(&self) {
+        let owner = self.owner;
+        let mut inner = self.lock();
+        inner.witness = WitnessState::default();
+        let extent = inner.log.tracker.extent();
+        if extent.sequence > 0 {
+            inner.witness.record(extent, owner);
+        }
+    }
+
+    /// Returns whether the log was synchronised more often than in this copy.
+    pub fn is_ahead_of(&self, copy: &MemoryCopy) -> bool {
+        let sequence = |inner: &Inner| inner.log.tracker.extent().sequence;
+        sequence(&self.lock()) > sequence(&copy.0)
+    }
+
     /// From now on every write fails because the disk is full, or no longer.
     pub fn set_full(&self, full: bool) {
         self.lock().full = full;
@@ -206,20 +306,29 @@ pub struct MemoryLog(MemoryDisk);
 
 impl LogStore for MemoryLog {
     fn load(&mut self) -> Result<LogContents, log::Error> {
-        let inner = self.0.lock();
+        let owner = self.0.owner;
+        let inner = &mut *self.0.lock();
+        // What was written is read, synchronised or not.
+        inner.witness.settle(owner);
+        let newest = witness_record::newest(&inner.witness.synced, owner);
+        let newest = newest.expect("a disk in memory is the same member's for ever");
+        let is_blank = inner.witness.synced.is_empty();
         Ok(LogContents {
             hard_state: inner.log.hard_state.clone(),
             entries: inner.log.entries.values().cloned().collect(),
             extent: inner.log.tracker.extent(),
-            witness: inner.witness,
-            witness_damaged: 0,
+            witness: newest.extent,
+            witness_damaged: if is_blank { 0 } else { newest.damaged },
             torn_bytes: 0,
         })
     }
 
     fn begin(&mut self) -> Result<(), log::Error> {
         self.append(LogBatch::default())?;
-        self.sync()
+        self.sync()?;
+        let owner = self.0.owner;
+        self.0.lock().witness.settle(owner);
+        Ok(())
     }
 
     fn append(&mut self, batch: LogBatch) -> Result<(), log::Error> {
@@ -232,6 +341,7 @@ impl LogStore for MemoryLog {
     }
 
     fn sync(&mut self) -> Result<(), log::Error> {
+        let owner = self.0.owner;
         let mut inner = self.0.lock();
         if inner.full {
             return Err(log::Error::Full);
@@ -239,15 +349,18 @@ impl LogStore for MemoryLog {
         for batch in std::mem::take(&mut inner.log_unsynced) {
             inner.log.apply(&batch);
         }
-        inner.witness = inner.log.tracker.extent();
+        let extent = inner.log.tracker.extent();
+        inner.witness.record(extent, owner);
         Ok(())
     }
 
     fn compact(&mut self, first_kept: u64) -> Result<(), log::Error> {
+        let owner = self.0.owner;
         let mut inner = self.0.lock();
         inner.log.entries = inner.log.entries.split_off(&first_kept);
         inner.log.tracker.compact(first_kept);
-        inner.witness = inner.log.tracker.count_write();
+        let extent = inner.log.tracker.count_write();
+        inner.witness.record(extent, owner);
         Ok(())
     }
 }
@@ -425,6 +538,49 @@ mod tests {
         assert_eq!(disk.unsynced(), (2, 0));
         disk.crash(1, 0);
         assert_eq!(indexes(&disk), [2, 3]);
+    }
+
+    /// Goal: whatever a loss of power leaves of the witness's newest record, the log is never behind
+    /// it; what the log loses afterwards shows.
+    #[test]
+    fn a_loss_of_power_is_no_damage_and_damage_shows() {
+        for record in [Record::Kept, Record::Lost, Record::Torn] {
+            let disk = disk();
+            let mut log = disk.clone().split().log;
+            for index in 2..12 {
+                log.append(batch(index)).expect("append");
+                log.sync().expect("sync");
+            }
+            let older = disk.copy();
+            for index in 12..20 {
+                log.append(batch(index)).expect("append");
+                log.sync().expect("sync");
+            }
+            disk.crash_with(0, 0, record);
+            let contents = log.load().expect("load");
+            let behind = contents.extent.sequence - contents.witness.sequence;
+            assert_eq!(behind, u64::from(record != Record::Kept), "{record:?}");
+            assert_eq!(
+                contents.witness_damaged,
+                usize::from(record == Record::Torn)
+            );
+            assert!(disk.is_ahead_of(&older));
+            let all = disk.copy();
+            disk.put_back_log(&older);
+            let contents = log.load().expect("load");
+            assert!(contents.extent.sequence < contents.witness.sequence);
+            disk.lose(Loss::Log);
+            let contents = log.load().expect("load");
+            assert!(contents.entries.is_empty() && contents.witness.sequence > 0);
+            disk.put_back(&all);
+            disk.lose(Loss::Witness);
+            let contents = log.load().expect("load");
+            assert_eq!(contents.witness.sequence, 0);
+            disk.put_back_log(&older);
+            disk.forge_witness();
+            let contents = log.load().expect("load");
+            assert_eq!(contents.extent, contents.witness);
+        }
     }
 
     #[test]

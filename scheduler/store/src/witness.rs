@@ -1,11 +1,5 @@
 //! The witness: a second place that knows how far the Raft log was synchronised.
 //!
-//! ```text
-//! WITNESS, 32 KiB, allocated when the directory is made:
-//!   block 0 │ block 1 │ … │ block 7        4 KiB each; write n goes to block n mod 8
-//!   "BRTHWIT1" | owner u64 | extent (40 bytes) | crc32 u32 | zeros
-//! ```
-//!
 //! The log alone cannot show that its end is missing: what a loss of power tears off while it is
 //! written looks like what a fault of the disk destroys later. The witness tells them apart. A
 //! record is written after the log's own synchronisation, never before:
@@ -17,8 +11,8 @@
 //! | newest record torn | as before: the record before it counts |
 //! | log < witness | the log lost a write after it was synchronised: damage |
 //!
-//! So the last row alone refuses the start, and no loss of power leads to it. Blocks of their own
-//! keep a torn or damaged record from taking its neighbours along.
+//! So the last row alone refuses the start, and no loss of power leads to it. What a record looks
+//! like, and which of them counts, is in [`witness_record`].
 //!
 //! An acknowledgement waits until its record is *written*: a process that is killed right after it
 //! leaves both. The record's own synchronisation runs in a thread beside the log's next write, which
@@ -40,15 +34,9 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 
-use xxhash_rust::xxh3::xxh3_64;
-
-use crate::extent::{EXTENT_BYTES, Extent};
+use crate::extent::Extent;
 use crate::identity::Identity;
-
-const MAGIC: &[u8; 8] = b"BRTHWIT1";
-const BLOCK_BYTES: usize = 4096;
-const BLOCKS: u64 = (berth_migrations::WITNESS_BYTES / BLOCK_BYTES) as u64;
-const BODY_BYTES: usize = 16 + EXTENT_BYTES;
+use crate::witness_record::{self, BYTES, Newest, OtherOwner};
 
 /// Why the witness cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -109,28 +97,17 @@ impl Witness {
             }
             Err(error) => return Err(io("opened")(error)),
         };
-        let mut bytes = Vec::with_capacity(berth_migrations::WITNESS_BYTES);
+        let mut bytes = Vec::with_capacity(BYTES);
         (&mut file)
-            .take(berth_migrations::WITNESS_BYTES as u64)
+            .take(BYTES as u64)
             .read_to_end(&mut bytes)
             .map_err(io("read"))?;
-        // What is cut off counts as damaged.
-        let mut damaged = (berth_migrations::WITNESS_BYTES - bytes.len()).div_ceil(BLOCK_BYTES);
-        let owner = owner_of(identity);
-        let mut newest = Extent::default();
-        for block in bytes.chunks_exact(BLOCK_BYTES) {
-            match parse(block) {
-                Block::Blank => {}
-                Block::Damaged => damaged += 1,
-                Block::Record { owner: other, .. } if other != owner => {
-                    return Err(Error::Foreign { path: path.into() });
-                }
-                Block::Record { extent, .. } if extent.sequence > newest.sequence => {
-                    newest = extent;
-                }
-                Block::Record { .. } => {}
-            }
-        }
+        let owner = witness_record::owner_of(identity);
+        let Newest {
+            extent: newest,
+            damaged,
+        } = witness_record::newest(&bytes, owner)
+            .map_err(|OtherOwner| Error::Foreign { path: path.into() })?;
         Ok(Self {
             path: path.to_owned(),
             file,
@@ -161,13 +138,8 @@ impl Witness {
     /// [`settle`](Self::settle).
     pub fn record(&mut self, extent: Extent) -> Result<(), Error> {
         self.settle()?;
-        let mut block = [0; BLOCK_BYTES];
-        block[..8].copy_from_slice(MAGIC);
-        block[8..16].copy_from_slice(&self.owner.to_le_bytes());
-        block[16..BODY_BYTES].copy_from_slice(&extent.to_bytes());
-        let crc = crc32fast::hash(&block[..BODY_BYTES]);
-        block[BODY_BYTES..BODY_BYTES + 4].copy_from_slice(&crc.to_le_bytes());
-        let at = (extent.sequence % BLOCKS) * BLOCK_BYTES as u64;
+        let block = witness_record::encode(extent, self.owner);
+        let at = witness_record::position(extent) as u64;
         let written = self.file.write_all_at(&block, at);
         written.map_err(|source| self.io_error("written", source))?;
         self.newest = extent;
@@ -260,51 +232,12 @@ fn ended() -> io::Error {
     io::Error::other("the thread that synchronises it has ended")
 }
 
-enum Block {
-    /// Never written.
-    Blank,
-    /// Torn or damaged.
-    Damaged,
-    Record {
-        owner: u64,
-        extent: Extent,
-    },
-}
-
-fn parse(block: &[u8]) -> Block {
-    let body = &block[..BODY_BYTES];
-    if block.iter().all(|byte| *byte == 0) {
-        return Block::Blank;
-    }
-    let mut crc = [0; 4];
-    crc.copy_from_slice(&block[BODY_BYTES..BODY_BYTES + 4]);
-    let mut owner = [0; 8];
-    owner.copy_from_slice(&body[8..16]);
-    match Extent::from_bytes(&body[16..]) {
-        Some(extent) if &body[..8] == MAGIC && crc32fast::hash(body) == u32::from_le_bytes(crc) => {
-            Block::Record {
-                owner: u64::from_le_bytes(owner),
-                extent,
-            }
-        }
-        Some(_) | None => Block::Damaged,
-    }
-}
-
-/// Returns a number that stands for the member and its disk.
-fn owner_of(identity: &Identity) -> u64 {
-    let text = format!(
-        "{}\n{}\n{}",
-        identity.cluster_id, identity.member_id, identity.disk_id
-    );
-    xxh3_64(text.as_bytes())
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
 
     use super::*;
+    use crate::witness_record::{BLOCK_BYTES, BLOCKS, BODY_BYTES};
 
     fn identity(member_id: u64) -> Identity {
         Identity {
