@@ -583,6 +583,37 @@ mod tests {
         }
     }
 
+    /// Goal: power that is lost in the moment between log and witness does not keep a new member from
+    /// starting, however often; once something was acknowledged, a lost witness does.
+    #[test]
+    fn power_lost_again_and_again_at_the_first_start_is_no_damage() {
+        let disk = disk();
+        let mut parts = disk.clone().split();
+        let build = |_: &mut dyn Iterator<Item = Row>, _| Ok(());
+        for _ in 0..4 {
+            // What `begin` does before it waits for the witness.
+            parts.log.append(LogBatch::default()).expect("append");
+            parts.log.sync().expect("sync");
+            disk.crash_with(0, 0, Record::Lost);
+            let contents = parts.log.load().expect("load");
+            assert_eq!(contents.witness.sequence, 0);
+            crate::recover(&mut parts, &build).expect("nothing was acknowledged");
+            disk.lose(Loss::Witness);
+        }
+        let vote = LogBatch {
+            hard_state: Some(HardState::default()),
+            ..LogBatch::default()
+        };
+        parts.log.append(vote).expect("append");
+        parts.log.sync().expect("sync");
+        disk.lose(Loss::Witness);
+        let refused = crate::recover(&mut parts, &build).map(|_| ());
+        assert!(matches!(
+            refused,
+            Err(crate::recover::Error::Unwitnessed { .. })
+        ));
+    }
+
     #[test]
     fn a_full_disk_takes_nothing() {
         let disk = disk();

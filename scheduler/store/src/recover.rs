@@ -327,8 +327,10 @@ fn check_extent(log: &LogContents) -> Result<(), Error> {
         return Err(Error::Contradicted { log: own, witness });
     }
     // The first write of all, made when a directory gets its witness, may have reached the log
-    // alone; it held nothing that was acknowledged.
-    if witness.sequence == 0 && own.sequence > 1 {
+    // alone; it held nothing that was acknowledged. A loss of power in the same moment of the next
+    // start leaves a second such write: every other one has a hard state.
+    let is_blank = log.hard_state.is_none() && log.entries.is_empty();
+    if witness.sequence == 0 && own.sequence > 1 && !is_blank {
         return Err(Error::Unwitnessed { log: own });
     }
     let actual = Tracker::new(own.sequence, &log.entries).extent();
