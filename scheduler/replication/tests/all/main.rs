@@ -10,6 +10,7 @@
 //! | `simulation` | a group under simulated faults |
 //! | `single` | one member on a real disk |
 //! | `stops` | what makes a replica stop |
+//! | `trio` | three members on disks in memory |
 
 mod group;
 mod hung_disk;
@@ -17,3 +18,4 @@ mod lost_history;
 mod simulation;
 mod single;
 mod stops;
+mod trio;
