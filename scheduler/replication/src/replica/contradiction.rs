@@ -84,13 +84,14 @@ impl<M: Machine> Replica<M> {
             message.get_msg_type(),
             MessageType::MsgAppend | MessageType::MsgHeartbeat | MessageType::MsgSnapshot
         );
+        let (term, leader) = self.last_leader;
         let second = from_leader
             && message.term == raft.term
-            && raft.leader_id != 0
-            && raft.leader_id != message.from;
+            && message.term == term
+            && leader != message.from;
         second.then_some(Fatal::TwoLeaders {
-            term: raft.term,
-            one: raft.leader_id,
+            term,
+            one: leader,
             other: message.from,
         })
     }

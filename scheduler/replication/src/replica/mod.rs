@@ -57,6 +57,9 @@ pub struct Replica<M: Machine> {
     election_ticks: usize,
     role: Role,
     raft_role: StateRole,
+    /// The last leader that was known, and its term. Raft forgets it when that leader steps down, and
+    /// a second one of the term would pass for the first.
+    last_leader: (u64, u64),
     /// `None` until a member that was added receives its first snapshot.
     machine: Option<M>,
     position: Position,
@@ -116,6 +119,7 @@ impl<M: Machine> Replica<M> {
                 ..Role::default()
             },
             raft_role: node.raft.state,
+            last_leader: (0, 0),
             node,
             machine: recovered.state,
             position: Position {
@@ -402,6 +406,9 @@ impl<M: Machine> Replica<M> {
     /// Notices what a call into Raft did to role, term and leader. Called after each.
     fn observe(&mut self) {
         let raft = &self.node.raft;
+        if raft.leader_id != 0 {
+            self.last_leader = (raft.term, raft.leader_id);
+        }
         let moved = raft.state != self.raft_role || raft.term != self.role.term;
         self.raft_role = raft.state;
         if moved {

@@ -97,6 +97,47 @@ fn a_leader_refuses_an_index_beyond_its_last_entry() {
     }
 }
 
+/// A leader that no quorum answered has stepped down, and hears another leader of its term: both
+/// have entries of that term, and where their indexes meet nothing else tells them apart.
+#[test]
+fn a_leader_that_stepped_down_notices_another_of_its_term() {
+    let mut trio = Trio::new();
+    trio.elect(1);
+    trio.write(1, 5);
+    trio.kill(2);
+    trio.kill(3);
+    let replica = |trio: &mut Trio| trio.running.get(&1).expect("it runs").replica.role();
+    let term = replica(&mut trio).term;
+    for _ in 0..100 {
+        if replica(&mut trio).leader.is_none() {
+            break;
+        }
+        trio.pass(1);
+    }
+    let role = replica(&mut trio);
+    assert_eq!((role.term, role.leader), (term, None));
+    let mut message = Message::default();
+    message.set_msg_type(MessageType::MsgHeartbeat);
+    message.from = 3;
+    message.to = 1;
+    message.term = term;
+    let leader = trio.running.get_mut(&1).expect("it runs");
+    leader.replica.step(message);
+    trio.settle();
+    let fatal = trio.stopped.get(&1).expect("it stops");
+    assert!(
+        matches!(
+            fatal,
+            Fatal::TwoLeaders {
+                one: 1,
+                other: 3,
+                ..
+            }
+        ),
+        "{fatal}"
+    );
+}
+
 /// A member that voted, and came back as it was before, votes again: two members lead in one term.
 #[test]
 fn two_leaders_of_one_term_are_noticed() {
