@@ -1,4 +1,5 @@
 //! Raft: the replica as a pure core, and the task that drives it.
+pub mod admission;
 pub mod config;
 pub mod effects;
 mod envelope;

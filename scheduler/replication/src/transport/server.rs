@@ -15,6 +15,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::decode::decode;
 use super::{Answering, Learned, Versions};
+use crate::admission::{self, Rejection, Sender};
 use crate::machine::Machine;
 use crate::runtime::{Inbox, InboxError};
 
@@ -92,38 +93,21 @@ impl<M: Machine> RaftReceiver<M> {
     }
 
     fn check(&self, hello: &Hello) -> Result<(), Status> {
-        let own = self.inbox.identity();
-        if hello.cluster_id != own.cluster_id {
-            return Err(Status::failed_precondition(format!(
-                "this member belongs to cluster {}, not to cluster {}",
-                own.cluster_id, hello.cluster_id
-            )));
-        }
-        if hello.to != own.member_id {
-            return Err(Status::failed_precondition(format!(
-                "this is member {}, not member {}",
-                own.member_id, hello.to
-            )));
-        }
-        let membership = self.inbox.membership();
-        match membership.get(hello.from) {
-            Some(member) if !member.disk.is_empty() && member.disk != hello.from_disk => {
-                return Err(Status::permission_denied(format!(
-                    "member {} was added with disk {} and returns with disk {}; it must join as a \
-                     new member",
-                    hello.from, member.disk, hello.from_disk
-                )));
+        let sender = Sender {
+            cluster_id: &hello.cluster_id,
+            from: hello.from,
+            from_disk: &hello.from_disk,
+            to: hello.to,
+        };
+        let checked = admission::check(self.inbox.identity(), &self.inbox.membership(), &sender);
+        checked.map_err(|rejection| match rejection {
+            Rejection::OtherCluster { .. } | Rejection::OtherMember { .. } => {
+                Status::failed_precondition(rejection.to_string())
             }
-            Some(_) => {}
-            None if hello.from < membership.next_id => {
-                return Err(Status::permission_denied(format!(
-                    "member {} was removed from the cluster",
-                    hello.from
-                )));
+            Rejection::OtherDisk { .. } | Rejection::Removed { .. } => {
+                Status::permission_denied(rejection.to_string())
             }
-            None => {}
-        }
-        Ok(())
+        })
     }
 
     /// Makes this stream the newest of its sender.
