@@ -17,5 +17,5 @@ pub use config::Config;
 pub use effects::{Effects, Position, Role, Ticket};
 pub use error::{Fatal, Refused};
 pub use machine::{Applied, Machine, Row, RowChange};
-pub use replica::{Change, MemberStatus, Replica};
+pub use replica::{Addition, Change, MemberStatus, Replica};
 pub use retained::Retained;

@@ -13,6 +13,7 @@ use berth_proto::client::Dialer;
 use berth_proto::cluster::v1::GetClusterStatusResponse;
 use berth_replication::runtime::{Handle, Status};
 
+use crate::core::membership::Knowledge;
 use crate::join;
 use crate::machine::Machine;
 
@@ -51,7 +52,7 @@ async fn is_expelled(own: &Status, dialer: &Dialer, cluster_id: &str) -> bool {
         }
         if let Some(theirs) = join::status_of(&member.address, dialer).await
             && theirs.cluster_id == cluster_id
-            && confirms_removal(own, &theirs)
+            && knowledge(own).is_removed_by(&their_knowledge(&theirs))
         {
             tracing::warn!(
                 "member {} reports that this member was removed",
@@ -63,7 +64,18 @@ async fn is_expelled(own: &Status, dialer: &Dialer, cluster_id: &str) -> bool {
     false
 }
 
-fn confirms_removal(own: &Status, theirs: &GetClusterStatusResponse) -> bool {
-    theirs.applied_index > own.position.index
-        && theirs.members.iter().all(|member| member.id != own.id)
+fn knowledge(own: &Status) -> Knowledge {
+    Knowledge {
+        id: own.id,
+        applied: own.position.index,
+        members: own.membership.members.iter().map(|m| m.id).collect(),
+    }
+}
+
+fn their_knowledge(theirs: &GetClusterStatusResponse) -> Knowledge {
+    Knowledge {
+        id: theirs.member_id,
+        applied: theirs.applied_index,
+        members: theirs.members.iter().map(|m| m.id).collect(),
+    }
 }

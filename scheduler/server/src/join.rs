@@ -1,6 +1,7 @@
 //! Joining a cluster: requests to running members to add this one.
 //!
-//! Not the server's side of it: see `service::cluster`.
+//! Not the server's side of it: see `service::cluster`. Which peer is next, and which refusals pass,
+//! is in `core::joining`.
 
 use std::time::Duration;
 
@@ -10,8 +11,9 @@ use berth_proto::cluster::v1::{
     GetClusterStatusRequest, GetClusterStatusResponse, JoinClusterRequest,
 };
 use berth_tls::Expected;
-use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
+
+use crate::core::joining::{Peers, is_transient};
 
 /// How long joining is retried.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -35,34 +37,23 @@ pub(crate) async fn join(
     dialer: &Dialer,
 ) -> Result<Membership, String> {
     let deadline = tokio::time::Instant::now() + PATIENCE;
-    let mut known_peers: Vec<String> = peers.to_vec();
-    let mut next = 0;
+    let mut known = Peers::new(peers);
     loop {
-        let peer = known_peers[next % known_peers.len()].clone();
-        next += 1;
+        let peer = known.take_next().unwrap_or_default();
         let status = match join_through(&peer, address, disk_id, service_version, dialer).await {
             Ok(membership) => return Ok(membership),
             Err(status) => status,
         };
         let refusal = berth_proto::status::from_status(&status);
-        let hint = refusal.hint.map(|hint| format!("; {hint}"));
+        let hint = refusal.hint.as_ref().map(|hint| format!("; {hint}"));
         let hint = hint.unwrap_or_default();
         let what = format!("{peer} says: {}{hint}", refusal.message);
-        let is_transient = matches!(
-            status.code(),
-            Code::Unavailable | Code::DeadlineExceeded | Code::Aborted | Code::Cancelled
-        );
-        let may_retry = is_transient || is_change_pending(&status);
-        if !may_retry || tokio::time::Instant::now() >= deadline {
+        if !is_transient(&refusal) || tokio::time::Instant::now() >= deadline {
             return Err(what);
         }
         tracing::info!("join failed, retrying: {what}");
-        match leader_of(&peer, dialer).await {
-            Some(leader) if !known_peers.contains(&leader) => {
-                known_peers.insert(next % (known_peers.len() + 1), leader);
-                next %= known_peers.len();
-            }
-            Some(_) | None => tokio::time::sleep(PAUSE).await,
+        if !known.learn(leader_of(&peer, dialer).await) {
+            tokio::time::sleep(PAUSE).await;
         }
     }
 }
@@ -130,8 +121,4 @@ async fn client(
     let connected = endpoint.connect_with_connector(connector).await;
     let channel = connected.map_err(unavailable)?;
     Ok(ClusterServiceClient::new(channel))
-}
-
-fn is_change_pending(status: &tonic::Status) -> bool {
-    berth_proto::status::from_status(status).reason == crate::service::CHANGE_PENDING
 }

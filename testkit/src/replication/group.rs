@@ -133,7 +133,7 @@ impl Group {
         let leader = self.leader().await;
         let disk = format!("disk-{}", leader.members().await.expect("members").next_id);
         let id = loop {
-            match leader.add_member(address.clone(), disk.clone()).await {
+            match leader.add_member(address.clone(), disk.clone(), true).await {
                 Ok(id) => break id,
                 // The one before is being promoted.
                 Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,

@@ -3,7 +3,7 @@
 //! raft-rs turns a change that it does not like into an empty entry and says nothing. So a change
 //! is checked here first, and what was appended is looked at afterwards.
 
-use berth_store::Member;
+use berth_store::{Member, Membership};
 use prost::Message as _;
 use protobuf::Message as _;
 use raft::eraftpb::{
@@ -47,6 +47,15 @@ impl Change {
     }
 }
 
+/// What becomes of a member that is to be added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Addition {
+    /// It is one already, under this id.
+    Known(u64),
+    /// It gets this id when the ticket comes back as changed.
+    Proposed(u64),
+}
+
 /// How far another member is, as the leader sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemberStatus {
@@ -71,6 +80,61 @@ impl<M: Machine> Replica<M> {
         self.append_change(changes)?;
         self.change = Some((self.last_index(), ticket));
         Ok(())
+    }
+
+    /// As [`Self::change_membership`], on behalf of a request that was checked against this
+    /// membership. Another one may not bear the change: of two removals each of which leaves a
+    /// quorum, both may not.
+    pub fn change_checked(
+        &mut self,
+        ticket: Ticket,
+        changes: &[Change],
+        checked: &Membership,
+    ) -> Result<(), Refused> {
+        match *self.membership == *checked {
+            true => self.change_or_hand_over(ticket, changes),
+            false => Err(Refused::ChangePending),
+        }
+    }
+
+    /// As [`Self::change_membership`]; a leader that is to take itself out hands leadership over
+    /// and refuses, and the next leader can.
+    pub fn change_or_hand_over(
+        &mut self,
+        ticket: Ticket,
+        changes: &[Change],
+    ) -> Result<(), Refused> {
+        let own = self.config.id;
+        let leaves =
+            |c: &Change| matches!(c, Change::Remove(id) | Change::Demote(id) if *id == own);
+        if changes.iter().any(leaves)
+            && let Some(to) = self.furthest_voter()
+            && self.transfer_leader(to).is_ok()
+        {
+            return Err(Refused::Transferring { to });
+        }
+        self.change_membership(ticket, changes)
+    }
+
+    /// Adds a member under the next id. Repeated for the same disk, it returns the same id.
+    pub fn add_member(&mut self, ticket: Ticket, mut member: Member) -> Result<Addition, Refused> {
+        self.may_propose()?;
+        let membership = self.membership.clone();
+        let same_disk = |m: &&Member| !m.disk.is_empty() && m.disk == member.disk;
+        if let Some(known) = membership.members.iter().find(same_disk) {
+            return Ok(Addition::Known(known.id));
+        }
+        if membership
+            .members
+            .iter()
+            .any(|m| m.address == member.address)
+        {
+            return Err(Refused::Change("the address belongs to another member"));
+        }
+        member.id = membership.next_id;
+        let id = member.id;
+        self.change_membership(ticket, &[Change::AddLearner(member)])?;
+        Ok(Addition::Proposed(id))
     }
 
     /// Returns how far each member is; empty unless this replica leads.
@@ -115,6 +179,12 @@ impl<M: Machine> Replica<M> {
                 Change::AddLearner(_) => {}
                 Change::Promote(id) if !membership.is_learner(*id) => {
                     return Err(Refused::Change("only a learner can become a voter"));
+                }
+                Change::Promote(id) if !self.has_caught_up(*id) => {
+                    return Err(Refused::Change(
+                        "the learner does not answer or has not caught up with the log; start it, \
+                         and try again in a moment",
+                    ));
                 }
                 Change::Promote(id) => voters.push(*id),
                 Change::Demote(_) | Change::Remove(_) if !known => {
@@ -193,16 +263,9 @@ impl<M: Machine> Replica<M> {
         if self.change.is_some() || self.node.raft.has_pending_conf() || self.is_joint() {
             return;
         }
-        let last = self.node.raft.raft_log.last_index();
         let ready = self.membership.members.iter().find(|member| {
-            member.promote
-                && self.membership.is_learner(member.id)
-                && self.node.raft.prs().get(member.id).is_some_and(|progress| {
-                    progress.recent_active
-                            && progress.matched + self.config.promote_gap >= last
-                            // Not before it has a state: a vote it gives must be worth something.
-                            && progress.matched > 0
-                })
+            let is_learner = self.membership.is_learner(member.id);
+            member.promote && is_learner && self.has_caught_up(member.id)
         });
         if let Some(id) = ready.map(|member| member.id) {
             tracing::info!(member = id, "promoting learner");
@@ -210,6 +273,18 @@ impl<M: Machine> Replica<M> {
                 tracing::debug!(member = id, %error, "promotion deferred");
             }
         }
+    }
+
+    /// Returns whether a learner answers and has nearly all of the log. As a voter, one that does not
+    /// would cost the quorum where the others only just are one.
+    fn has_caught_up(&self, id: u64) -> bool {
+        let last = self.node.raft.raft_log.last_index();
+        self.node.raft.prs().get(id).is_some_and(|progress| {
+            progress.recent_active
+                && progress.matched + self.config.promote_gap >= last
+                // Not before it has a state: a vote it gives must be worth something.
+                && progress.matched > 0
+        })
     }
 
     /// A leader does not take itself out, but the leader before it may have requested that.

@@ -31,7 +31,7 @@ use berth_store::{Header, Membership, Recovered, StateHash};
 use raft::eraftpb::{Message, MessageType};
 use raft::{RawNode, StateRole};
 
-pub use self::change::{Change, MemberStatus};
+pub use self::change::{Addition, Change, MemberStatus};
 use self::persist::Outstanding;
 use self::propose::Pending;
 use self::reads::Reads;

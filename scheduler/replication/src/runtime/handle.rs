@@ -302,6 +302,8 @@ pub(super) enum Request<M: Machine> {
     },
     Change {
         changes: Vec<Change>,
+        /// The membership that it was checked against.
+        checked: Option<Arc<Membership>>,
         reply: oneshot::Sender<Result<u64, MembershipError>>,
     },
     Transfer {
@@ -494,25 +496,41 @@ impl<M: Machine> Handle<M> {
         Some(self.status().await?.membership)
     }
 
-    /// Adds a member as a learner that becomes a voter when it has caught up, and returns its
-    /// id. `disk` is the identity of the disk it will use.
-    pub async fn add_member(&self, address: String, disk: String) -> Result<u64, MembershipError> {
+    /// Adds a member as a learner and returns its id. `disk` is the identity of the disk it will
+    /// use, empty if that is not known; with `promote` it becomes a voter when it has caught up.
+    pub async fn add_member(
+        &self,
+        address: String,
+        disk: String,
+        promote: bool,
+    ) -> Result<u64, MembershipError> {
         let member = Member {
             id: 0,
             address,
             disk,
-            promote: true,
+            promote,
         };
         self.membership_request(|reply| Request::AddMember { member, reply })
             .await
     }
 
-    /// Takes a member out. The leader hands leadership over instead and refuses: repeat it at the next leader.
-    pub async fn remove_member(&self, id: u64) -> Result<u64, MembershipError> {
-        self.change_members(vec![Change::Remove(id)]).await
+    /// Takes a member out of this membership; any other one is refused as a pending change, since
+    /// the caller has not checked that it can spare the member. The leader hands leadership over
+    /// instead and refuses: repeat it at the next leader.
+    pub async fn remove_member(
+        &self,
+        id: u64,
+        checked: Arc<Membership>,
+    ) -> Result<u64, MembershipError> {
+        self.membership_request(|reply| Request::Change {
+            changes: vec![Change::Remove(id)],
+            checked: Some(checked),
+            reply,
+        })
+        .await
     }
 
-    /// Makes a learner a voter now.
+    /// Makes a learner a voter now; refused unless it has caught up.
     pub async fn promote(&self, id: u64) -> Result<u64, MembershipError> {
         self.change_members(vec![Change::Promote(id)]).await
     }
@@ -520,8 +538,12 @@ impl<M: Machine> Handle<M> {
     /// Changes several things about the membership in one joint step, and returns the index at
     /// which that was done.
     pub async fn change_members(&self, changes: Vec<Change>) -> Result<u64, MembershipError> {
-        self.membership_request(|reply| Request::Change { changes, reply })
-            .await
+        self.membership_request(|reply| Request::Change {
+            changes,
+            checked: None,
+            reply,
+        })
+        .await
     }
 
     /// Hands leadership to this member, or to the one with the longest log. Returns when it was requested;

@@ -224,14 +224,17 @@ async fn a_leader_asked_to_leave_hands_over_first() {
     let mut group = Group::start(folder.path(), 3).await;
     let leader = group.leader().await;
     let id = leader.leader().id;
-    let refused = leader.remove_member(id).await.expect_err("it leads");
+    let members = leader.members().await.expect("members");
+    let refused = leader.remove_member(id, members).await;
+    let refused = refused.expect_err("it leads");
     let MembershipError::Refused { leader: next, .. } = refused else {
         panic!("{refused:?}");
     };
     assert_ne!(next.expect("the next leader").id, id);
     loop {
         let leader = group.leader().await;
-        match leader.remove_member(id).await {
+        let members = leader.members().await.expect("members");
+        match leader.remove_member(id, members).await {
             Ok(_) => break,
             Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
         }

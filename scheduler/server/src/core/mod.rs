@@ -17,7 +17,8 @@
 //! | [`forwarding`], [`doubt`] | what is known of a command on its way to the leader |
 //! | [`drain`] | where the VMs of a host would go |
 //! | [`fleet`] | hosts and guests for plans of several steps |
-//! | [`quorum`] | whether a member may be removed |
+//! | [`joining`] | how a new member finds its way into the cluster |
+//! | [`membership`], [`quorum`] | which changes of the membership are made |
 //! | [`audited`] | what the audit log records of a request |
 //! | [`upgrade`] | what the cluster version allows, and when it can be raised |
 //! | [`verify`] | whether the failure of hosts would be survived |
@@ -35,6 +36,8 @@ pub mod doubt;
 pub mod drain;
 pub mod fleet;
 pub mod forwarding;
+pub mod joining;
+pub mod membership;
 pub mod quorum;
 pub mod request;
 mod reschedule;

@@ -1,12 +1,13 @@
 //! `berth.cluster.v1.ClusterService`.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use berth_domain::name::ServiceName;
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::service::Service;
-use berth_domain::version::{ServiceVersion, TOO_OLD};
+use berth_domain::version::ServiceVersion;
 use berth_process::access;
 use berth_proto::cluster::v1;
 use berth_proto::cluster::v1::cluster_service_server::ClusterService;
@@ -15,7 +16,6 @@ use berth_proto::convert::field;
 use berth_proto::convert::field::ADDRESS_MAX;
 use berth_proto::convert::page::Page;
 use berth_proto::status::to_status;
-use berth_replication::Change;
 use berth_replication::runtime::{Leader, MembershipError, Status as MemberState};
 use berth_state::command::Command;
 use berth_state::{Reply, State};
@@ -25,10 +25,9 @@ use uuid::Uuid;
 
 use super::context::Context;
 use super::keyed::{open, own_service};
-pub(crate) use super::refusal::CHANGE_PENDING;
 use super::{list, refusal, retained, revocation};
 use crate::core::Action::Plain;
-use crate::core::quorum::may_remove;
+use crate::core::membership::{Members, expect_version, has_taken_over};
 use crate::core::upgrade::{MemberVersion, plan_finalize};
 use crate::grants;
 
@@ -82,24 +81,8 @@ impl ClusterApi {
         disk: String,
         promote: bool,
     ) -> Result<(u64, Vec<v1::Member>), Status> {
-        let handle = self.0.handle();
-        let id = if promote {
-            let added = handle.add_member(address, disk).await;
-            added.map_err(refusal::of_membership)?
-        } else {
-            let id = self.member_state().await?.membership.next_id;
-            let member = Member {
-                id,
-                address,
-                disk,
-                promote: false,
-            };
-            let added = handle
-                .change_members(vec![Change::AddLearner(member)])
-                .await;
-            added.map_err(refusal::of_membership)?;
-            id
-        };
+        let added = self.0.handle().add_member(address, disk, promote).await;
+        let id = added.map_err(refusal::of_membership)?;
         tracing::info!(member = id, "member added");
         Ok((id, self.members_after_change().await?))
     }
@@ -115,17 +98,16 @@ impl ClusterApi {
         }
     }
 
-    /// Refuses the removal of a voter without which the others are no quorum. A member that has not
-    /// answered just now is given time for the next heartbeat.
-    async fn keeps_quorum_without(&self, id: u64) -> Result<(), Status> {
+    /// Returns a membership that bears the removal of a member. One that has not answered just now
+    /// is given time for the next heartbeat.
+    async fn keeps_quorum_without(&self, id: u64) -> Result<Arc<Membership>, Status> {
         let until = Instant::now() + HEARING;
         loop {
+            // Another member knows nothing of who answers.
+            self.must_lead()?;
             let state = self.member_state().await?;
-            let voters = state.membership.voters.iter().copied().collect();
-            let active = state.progress.iter().filter(|member| member.active);
-            let active = active.map(|member| member.id).chain([state.id]).collect();
-            match may_remove(&voters, &active, id) {
-                Ok(()) => return Ok(()),
+            match leader_view(&state).keep_quorum_without(id) {
+                Ok(()) => return Ok(state.membership),
                 Err(refusal) if Instant::now() >= until => return Err(to_status(&refusal)),
                 Err(_) => tokio::time::sleep(HEARING / 20).await,
             }
@@ -134,10 +116,8 @@ impl ClusterApi {
 
     async fn known_member(&self, id: u64) -> Result<(), Status> {
         let state = self.member_state().await?;
-        match state.membership.get(id) {
-            Some(_) => Ok(()),
-            None => Err(to_status(&Refusal::not_found("member", id))),
-        }
+        let known = leader_view(&state).known(id);
+        known.map_err(|refusal| to_status(&refusal))
     }
 }
 
@@ -193,11 +173,11 @@ impl ClusterService for ClusterApi {
         self.must_lead()?;
         let version = ServiceVersion::from_wire(wire.service_version);
         let cluster = self.0.stale(|state| state.header().cluster_version).await?;
-        if version < cluster {
-            return Err(to_status(&too_old_to_join(version, cluster)));
-        }
+        expect_version(version, cluster).map_err(|refusal| to_status(&refusal))?;
         let state = self.member_state().await?;
-        let (member_id, members) = match known_learner(&state.membership, &address, &disk)? {
+        let known = leader_view(&state).known_learner(&address, &disk);
+        let known = known.map_err(|refusal| to_status(&refusal))?;
+        let (member_id, members) = match known {
             Some(id) => (id, self.members(&state)),
             None => self.add(address, disk, wire.promote).await?,
         };
@@ -217,9 +197,8 @@ impl ClusterService for ClusterApi {
         let disk: Option<Uuid> = field::optional_uuid(&wire.disk_id, "disk_id")?;
         self.must_lead()?;
         let state = self.member_state().await?;
-        if let Some(member) = at_address(&state.membership, &address) {
-            return Err(to_status(&address_in_use(Code::AlreadyExists, member)));
-        }
+        let free = leader_view(&state).expect_free(&address);
+        free.map_err(|refusal| to_status(&refusal))?;
         let disk = disk.map(|disk| disk.to_string()).unwrap_or_default();
         let (id, members) = self.add(address, disk, wire.promote).await?;
         Ok(Response::new(v1::AddMemberResponse {
@@ -248,8 +227,8 @@ impl ClusterService for ClusterApi {
         let id = request.into_inner().member_id;
         self.must_lead()?;
         self.known_member(id).await?;
-        self.keeps_quorum_without(id).await?;
-        let removed = self.0.handle().remove_member(id).await;
+        let checked = self.keeps_quorum_without(id).await?;
+        let removed = self.0.handle().remove_member(id, checked).await;
         removed.map_err(refusal::of_membership)?;
         tracing::info!(member = id, "member removed");
         let members = self.members_after_change().await?;
@@ -272,11 +251,7 @@ impl ClusterService for ClusterApi {
             let transfer = handle.transfer_leader(target).await;
             transfer.map_err(refusal::of_membership)?;
         }
-        let taken_over = |leader: &Leader| match (leader.role.leader, target) {
-            (Some(leader), Some(target)) => leader == target,
-            (Some(leader), None) => leader != own,
-            (None, _) => false,
-        };
+        let taken_over = |leader: &Leader| has_taken_over(leader.role.leader, own, target);
         match tokio::time::timeout(TRANSFER_TIMEOUT, watch.wait_for(taken_over)).await {
             Ok(Ok(leader)) => Ok(Response::new(v1::TransferLeadershipResponse {
                 leader_id: leader.role.leader.unwrap_or(0),
@@ -459,56 +434,12 @@ fn address(text: String) -> Result<String, Status> {
     }
 }
 
-fn at_address<'m>(membership: &'m Membership, address: &str) -> Option<&'m Member> {
-    membership.members.iter().find(|m| m.address == address)
-}
-
-/// Returns the number of the learner that this address and disk already are. A voter has promised
-/// something, and does not begin again.
-fn known_learner(
-    membership: &Membership,
-    address: &str,
-    disk: &str,
-) -> Result<Option<u64>, Status> {
-    // One that an operator added has no disk, as it is not known then.
-    let is_same = |member: &Member| {
-        let votes = membership.voters.contains(&member.id);
-        !votes && (member.disk == disk || member.disk.is_empty())
-    };
-    match at_address(membership, address) {
-        None => Ok(None),
-        Some(member) if is_same(member) => Ok(Some(member.id)),
-        Some(member) => Err(to_status(&address_in_use(Code::FailedPrecondition, member))),
+fn leader_view(state: &MemberState) -> Members<'_> {
+    Members {
+        own: state.id,
+        membership: &state.membership,
+        progress: &state.progress,
     }
-}
-
-fn address_in_use(code: Code, member: &Member) -> Refusal {
-    Refusal::new(
-        code,
-        "MEMBER_EXISTS",
-        format!("{} belongs to member {} already", member.address, member.id),
-    )
-    .with_hint(format!(
-        "if that member's disk is lost, remove member {} first",
-        member.id
-    ))
-    .with("member", member.id)
-    .with("address", &member.address)
-}
-
-fn too_old_to_join(version: ServiceVersion, cluster: ServiceVersion) -> Refusal {
-    Refusal::new(
-        Code::FailedPrecondition,
-        TOO_OLD,
-        format!(
-            "the cluster version is {cluster}, and the new member is at service version {version}"
-        ),
-    )
-    .with_hint(format!(
-        "start it with a program of version {cluster} or newer"
-    ))
-    .with("service_version", version)
-    .with("needed_version", cluster)
 }
 
 impl ClusterApi {

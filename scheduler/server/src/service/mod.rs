@@ -55,7 +55,7 @@ mod write;
 pub(crate) use aggregate::AggregateApi;
 pub(crate) use audit::AuditApi;
 pub(crate) use catalog::CatalogApi;
-pub(crate) use cluster::{CHANGE_PENDING, ClusterApi};
+pub(crate) use cluster::ClusterApi;
 pub(crate) use context::{Context, Setup, wall};
 pub(crate) use events::EventApi;
 pub(crate) use host::HostApi;

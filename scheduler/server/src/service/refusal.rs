@@ -4,13 +4,11 @@ use berth_domain::name::HostName;
 use berth_domain::refusal::{Code, Refusal};
 use berth_proto::convert::Invalid;
 use berth_proto::status::{OUTCOME_UNKNOWN, not_leader, to_status};
-use berth_replication::Refused;
 use berth_replication::runtime::{MembershipError, ProposeError, ReadError};
 use berth_store::Member;
 use tonic::Status;
 
-/// Another change of the membership is under way.
-pub(crate) const CHANGE_PENDING: &str = "MEMBERSHIP_CHANGE_PENDING";
+use crate::core::membership;
 
 pub(crate) fn of_propose(error: ProposeError) -> Status {
     match error {
@@ -43,21 +41,9 @@ pub(crate) fn of_read(error: ReadError) -> Status {
 
 pub(crate) fn of_membership(error: MembershipError) -> Status {
     let refusal = match error {
-        MembershipError::Refused { refused, leader } => match refused {
-            Refused::NotLeader { .. } | Refused::NotReady | Refused::Transferring { .. } => {
-                return elsewhere(leader.as_ref());
-            }
-            Refused::ChangePending => Refusal::new(
-                Code::FailedPrecondition,
-                CHANGE_PENDING,
-                "another change of the membership is under way",
-            )
-            .with_hint("try again in a moment"),
-            Refused::Change(_) => Refusal::new(
-                Code::FailedPrecondition,
-                "MEMBERSHIP_CHANGE_REFUSED",
-                refused.to_string(),
-            ),
+        MembershipError::Refused { refused, leader } => match membership::refusal_of(&refused) {
+            Some(refusal) => refusal,
+            None => return elsewhere(leader.as_ref()),
         },
         MembershipError::Lost { leader } => unavailable(
             OUTCOME_UNKNOWN,

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use berth_proto::client::{Policy, SchedulerChannel};
 use berth_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
-use berth_proto::cluster::v1::{GetClusterStatusRequest, RemoveMemberRequest};
+use berth_proto::cluster::v1::{
+    AddMemberRequest, GetClusterStatusRequest, PromoteMemberRequest, RemoveMemberRequest,
+};
 use berth_proto::scheduler::v1::scheduler_service_client::SchedulerServiceClient;
 use berth_proto::scheduler::v1::{GetVmRequest, ScheduleVmResponse};
 use berth_proto::status::from_status;
@@ -243,6 +245,28 @@ async fn a_removal_that_would_cost_the_quorum_is_refused() {
     schedule(&channel, vm_request("after", "one"))
         .await
         .expect("room");
+}
+
+/// Goal: a member that was announced and never started does not cost the quorum by its promotion.
+/// Method: one member, to which a second is added that has no program.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_learner_without_a_program_gets_no_vote() {
+    let cluster = Cluster::start(1).await;
+    let channel = cluster.channel().await;
+    let mut client = ClusterServiceClient::new(channel.clone());
+    let request = AddMemberRequest {
+        address: "127.0.0.1:1".to_owned(),
+        ..AddMemberRequest::default()
+    };
+    let added = client.add_member(request).await.expect("it is added");
+    let member_id = added.into_inner().member.expect("the member").id;
+    let promoted = client
+        .promote_member(PromoteMemberRequest { member_id })
+        .await;
+    let refused = promoted.expect_err("it has not caught up");
+    assert_eq!(refused.code(), tonic::Code::FailedPrecondition);
+    assert!(refused.message().contains("caught up"), "{refused}");
+    flavor(&channel, "one", 1).await;
 }
 
 /// Goal: a client hears of the new leader by itself, and does not find it by asking again and again.

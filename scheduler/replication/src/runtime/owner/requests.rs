@@ -8,7 +8,7 @@ use super::{Owner, Waiter};
 use crate::effects::Ticket;
 use crate::error::Refused;
 use crate::machine::Machine;
-use crate::replica::Change;
+use crate::replica::Addition;
 use crate::retained::Retained;
 use crate::runtime::handle::{Job, MembershipError, ProposeError, ReadError, Request, Status};
 
@@ -27,21 +27,17 @@ impl<M: Machine, D: Disk> Owner<M, D> {
                 let _ = reply.send(self.status());
             }
             Request::AddMember { member, reply } => self.add_member(member, reply),
-            Request::Change { changes, reply } => {
-                // The leader cannot take itself out: it hands over, and the next can.
-                let own = self.replica.id();
-                let leaves =
-                    |c: &Change| matches!(c, Change::Remove(id) | Change::Demote(id) if *id == own);
-                if changes.iter().any(leaves)
-                    && let Some(to) = self.replica.furthest_voter()
-                    && self.replica.transfer_leader(to).is_ok()
-                {
-                    let refused = Refused::Transferring { to };
-                    let leader = self.replica.membership().get(to).cloned();
-                    let _ = reply.send(Err(MembershipError::Refused { refused, leader }));
-                    return;
-                }
-                self.change(changes, None, reply);
+            Request::Change {
+                changes,
+                checked,
+                reply,
+            } => {
+                let ticket = self.next_ticket();
+                let proposed = match checked {
+                    None => self.replica.change_or_hand_over(ticket, &changes),
+                    Some(checked) => self.replica.change_checked(ticket, &changes, &checked),
+                };
+                self.answer_change(ticket, None, proposed, reply);
             }
             Request::Transfer { to, reply } => {
                 let result = match to.or_else(|| self.replica.furthest_voter()) {
@@ -89,60 +85,54 @@ impl<M: Machine, D: Disk> Owner<M, D> {
         }
     }
 
-    /// Adds a member under the next id. Repeated for the same disk, it returns the same id.
-    pub(super) fn add_member(
-        &mut self,
-        mut member: Member,
-        reply: oneshot::Sender<Result<u64, MembershipError>>,
-    ) {
-        let membership = self.replica.membership().clone();
-        let same_disk = |m: &&Member| !m.disk.is_empty() && m.disk == member.disk;
-        if self.replica.may_propose().is_ok() {
-            if let Some(known) = membership.members.iter().find(same_disk) {
+    fn add_member(&mut self, member: Member, reply: oneshot::Sender<Result<u64, MembershipError>>) {
+        let ticket = self.next_ticket();
+        match self.replica.add_member(ticket, member) {
+            Ok(Addition::Known(id)) => {
                 // The caller may have gone.
-                let _ = reply.send(Ok(known.id));
-                return;
+                let _ = reply.send(Ok(id));
             }
-            if membership
-                .members
-                .iter()
-                .any(|m| m.address == member.address)
-            {
-                let refused = Refused::Change("the address belongs to another member");
-                let leader = self.leader_member();
-                let _ = reply.send(Err(MembershipError::Refused { refused, leader }));
-                return;
-            }
+            Ok(Addition::Proposed(id)) => self.answer_change(ticket, Some(id), Ok(()), reply),
+            Err(refused) => self.answer_change(ticket, None, Err(refused), reply),
         }
-        member.id = membership.next_id;
-        let id = member.id;
-        self.change(vec![Change::AddLearner(member)], Some(id), reply);
     }
 
-    pub(super) fn change(
+    /// Answers a change that was refused, or when it is in force, with this number if not the index.
+    fn answer_change(
         &mut self,
-        changes: Vec<Change>,
+        ticket: Ticket,
         answer: Option<u64>,
+        proposed: Result<(), Refused>,
         reply: oneshot::Sender<Result<u64, MembershipError>>,
     ) {
-        self.last_ticket += 1;
-        let ticket = Ticket(self.last_ticket);
-        match self.replica.change_membership(ticket, &changes) {
+        match proposed {
             Ok(()) => {
                 self.waiters.insert(ticket.0, Waiter::Change(answer, reply));
             }
             Err(refused) => {
-                let leader = self.leader_member();
+                // Where to repeat it: the member that leadership is being handed to.
+                let leader = match refused {
+                    Refused::Transferring { to } => self.replica.membership().get(to).cloned(),
+                    Refused::NotLeader { .. }
+                    | Refused::NotReady
+                    | Refused::ChangePending
+                    | Refused::Change(_) => self.leader_member(),
+                };
                 // The caller may have gone.
                 let _ = reply.send(Err(MembershipError::Refused { refused, leader }));
             }
         }
     }
 
-    pub(super) fn wait(&mut self, waiter: Waiter<M>) -> Ticket {
+    fn next_ticket(&mut self) -> Ticket {
         self.last_ticket += 1;
-        self.waiters.insert(self.last_ticket, waiter);
         Ticket(self.last_ticket)
+    }
+
+    pub(super) fn wait(&mut self, waiter: Waiter<M>) -> Ticket {
+        let ticket = self.next_ticket();
+        self.waiters.insert(ticket.0, waiter);
+        ticket
     }
 
     fn status(&self) -> Status {
