@@ -240,6 +240,7 @@ impl Agent {
             | Timer::Renew
             | Timer::Look
             | Timer::Write
+            | Timer::Join
             | Timer::Wish(_) => Vec::new(),
         }
     }
@@ -287,7 +288,7 @@ impl Agent {
                     numbers,
                 )
             }
-            Packet::Raft(_)
+            Packet::Raft(..)
             | Packet::Snapshot(..)
             | Packet::Question(..)
             | Packet::Answer(..)

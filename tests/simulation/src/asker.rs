@@ -38,6 +38,8 @@ pub enum Timer {
     Wish(usize),
     /// A client is to write again.
     Write,
+    /// A member that joins queries the next peer.
+    Join,
 }
 
 /// Gives out call numbers.
@@ -61,7 +63,7 @@ pub struct Asker<P> {
 }
 
 impl<P> Asker<P> {
-    /// Returns an asker of members 1 to `members`.
+    /// Returns an asker of the members on machines 1 to `members`.
     #[must_use]
     pub fn new(members: u64) -> Self {
         Self {
@@ -121,7 +123,8 @@ impl<P> Asker<P> {
             | Told::Registered(_)
             | Told::Service(_)
             | Told::Erasures(_)
-            | Told::Volumes(_) => {
+            | Told::Volumes(_)
+            | Told::Members(_) => {
                 let Some((_, purpose)) = self.pending.remove(&call) else {
                     return Err(Vec::new());
                 };

@@ -16,16 +16,22 @@ pub enum Bug {
     ForgetDoubt,
     /// A repeated request is answered with the provider as it is by then.
     AnswerAsItIs,
+    /// A member is removed whoever of the others answers.
+    RemoveBelowQuorum,
+    /// A member starts although its witness shows that its log lost what was synchronised.
+    IgnoreWitness,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 7] = [
         Self::AnswerBeforeSync,
         Self::ReleaseEarly,
         Self::StaleEpoch,
         Self::ForgetDoubt,
         Self::AnswerAsItIs,
+        Self::RemoveBelowQuorum,
+        Self::IgnoreWitness,
     ];
 }
 
@@ -39,9 +45,11 @@ impl std::str::FromStr for Bug {
             "stale-epoch" => Ok(Self::StaleEpoch),
             "forget-doubt" => Ok(Self::ForgetDoubt),
             "answer-as-it-is" => Ok(Self::AnswerAsItIs),
+            "remove-below-quorum" => Ok(Self::RemoveBelowQuorum),
+            "ignore-witness" => Ok(Self::IgnoreWitness),
             other => Err(format!(
                 "{other:?} is no bug; there are answer-before-sync, release-early, stale-epoch, \
-                 forget-doubt, answer-as-it-is"
+                 forget-doubt, answer-as-it-is, remove-below-quorum, ignore-witness"
             )),
         }
     }

@@ -169,7 +169,7 @@ impl Conductor {
                 outs.extend(self.asker.ask(known, Purpose::Registered, context.numbers));
                 outs
             }
-            Timer::Write | Timer::Wish(_) => Vec::new(),
+            Timer::Write | Timer::Join | Timer::Wish(_) => Vec::new(),
         }
     }
 
@@ -188,7 +188,7 @@ impl Conductor {
                 None => Vec::new(),
             },
             Packet::Wish(call, request, wish) => self.wish(from, call, request, &wish, context),
-            Packet::Raft(_)
+            Packet::Raft(..)
             | Packet::Snapshot(..)
             | Packet::Question(..)
             | Packet::Call(..)

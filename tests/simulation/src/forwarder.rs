@@ -114,7 +114,8 @@ impl Forwarder {
             | Told::Registered(_)
             | Told::Service(_)
             | Told::Erasures(_)
-            | Told::Volumes(_) => Attempted::Unknown,
+            | Told::Volumes(_)
+            | Told::Members(_) => Attempted::Unknown,
         };
         let forward = &mut self.open[at];
         match forward.end(attempted) {

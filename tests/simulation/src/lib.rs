@@ -15,6 +15,8 @@
 //! | [`asker`] | how members are asked |
 //! | `forwarder`, [`writer`] | writes through any member, and who makes them |
 //! | [`volumes`] | devices of volumes, who makes them and who wants them |
+//! | [`administrator`], `run::membership` | who adds and removes members |
+//! | `run::damage` | disks that lose what they had synchronised |
 //! | `scene` | the hosts and the flavors |
 //! | [`faults`] | crashes, stalls and cuts |
 //! | `run::upgrade` | exchanges for newer programs |
@@ -24,6 +26,7 @@
 //! Invariant: a run is a function of its seed. Nothing here reads a clock, the environment or a
 //! source of randomness but [`chance`], and nothing iterates over a hash map.
 
+pub mod administrator;
 pub mod agent;
 pub mod asker;
 pub mod bug;

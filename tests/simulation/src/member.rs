@@ -2,18 +2,24 @@
 //! was not synchronised.
 //!
 //! Not the runtime of production, but the same order of effects.
+//!
+//! A member is what runs on one machine: it may be removed, and another member begin there with an
+//! empty directory and a new number. Raft knows the numbers, everything else the machines.
 
-use std::collections::{BTreeMap, VecDeque};
+mod cluster;
+mod disk;
+mod joiner;
+mod read;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::Write as _;
+use std::sync::Arc;
 
 use berth_domain::id::{Epoch, Generation, OperationId, TimeMs};
-use berth_domain::operation::Operation;
 use berth_domain::refusal::Refusal;
-use berth_replication::effects::{AppliedBatch, Persist};
 use berth_replication::{
-    Config, Effects, Machine as _, Position, Refused, Replica, RowChange, Ticket,
+    Config, Effects, Fatal, Machine as _, Position, Refused, Replica, Ticket, admission,
 };
-use berth_saga::{Facts, HostFacts};
 use berth_scheduler::core::{Action, Decision, DecisionRequest, decide};
 use berth_scheduler::machine::{Level, Machine};
 use berth_state::command::Command;
@@ -21,15 +27,21 @@ use berth_state::{Reply, State};
 use berth_store::disk::Parts;
 use berth_store::recover::read_snapshot;
 use berth_store::{
-    CheckpointSink, CheckpointStore as _, Disk as _, Identity, LogStore as _, MemoryDisk,
-    TableMeta, TableStore as _, checkpoints,
+    CheckpointSink, CheckpointStore as _, Disk as _, Identity, LogStore as _, Membership,
+    MemoryDisk, Record, checkpoints,
 };
 use raft::eraftpb::Message;
 
+use self::cluster::{Begun, Queries};
+use self::joiner::Joiner;
+pub use self::joiner::Joining;
+pub use self::read::facts;
+use self::read::read;
+use crate::asker::{Numbers, Out, Timer};
 use crate::bug::Bug;
 use crate::chance::Chance;
 use crate::forwarder::{Forwarder, Step};
-use crate::packet::{CallNumber, Node, Packet, Question, Told};
+use crate::packet::{CallNumber, Hello, MembersResponse, Node, Packet, Question, Told};
 use crate::writer::number_of;
 
 /// What a member wants the world to do.
@@ -37,8 +49,8 @@ use crate::writer::number_of;
 pub enum Want {
     /// Send this.
     Send(Node, Packet),
-    /// Send this checkpoint and report whether it arrived.
-    SendSnapshot(u64, Box<Message>, Vec<u8>),
+    /// Send this checkpoint to the machine and report whether it arrived.
+    SendSnapshot(u64, Hello, Box<Message>, Vec<u8>),
     /// Report that the disk is synchronised, after a while.
     Sync(u64),
     /// Look at what was applied.
@@ -60,11 +72,29 @@ enum Waiter {
         Option<Result<Reply, Refusal>>,
     ),
     Read(Node, CallNumber, Question),
+    /// A change of the membership, with the number that it gives a member.
+    Change(Node, CallNumber, Option<u64>),
 }
 
 /// A member that runs.
 struct Running {
     replica: Replica<Machine>,
+    site: u64,
+    identity: Identity,
+    hello: Hello,
+    /// Its start.
+    life: u64,
+    /// The streams of others that were admitted: member and start.
+    admitted: BTreeSet<(u64, u64)>,
+    /// On which machines members are that are not in the membership yet.
+    learned: BTreeMap<u64, u64>,
+    /// Requests for the members that are under way.
+    begun: Vec<Begun>,
+    queries: Queries,
+    /// Whether it knows that it was removed.
+    removed: bool,
+    /// Why it must not go on, where another member's word shows it.
+    contradiction: Option<Fatal>,
     parts: Parts<MemoryDisk>,
     waiters: BTreeMap<u64, Waiter>,
     parked: Vec<(Node, CallNumber, DecisionRequest)>,
@@ -78,46 +108,175 @@ struct Running {
     own: Vec<(CallNumber, Told)>,
 }
 
+/// What is in the data directory of a machine.
+enum Directory {
+    Empty,
+    /// The disk under which a member joins.
+    Joining(String),
+    Member(Identity, MemoryDisk),
+}
+
+/// Why a member ended and is not started again.
+#[derive(Debug)]
+pub enum Ended {
+    /// It was removed.
+    Removed,
+    /// Its disk is damaged.
+    Refused(String),
+    /// Another member's word shows that this one, or a quorum, lost what was acknowledged.
+    Contradicted(Fatal),
+}
+
+/// What a start led to.
+#[derive(Debug)]
+pub enum Start {
+    /// There is nothing to start.
+    Nothing,
+    /// It is up.
+    Up,
+    /// It queries the members of the cluster.
+    Joining(Vec<Out>),
+}
+
 /// A scheduler member, up or down.
 pub struct Member {
-    id: u64,
-    disk: MemoryDisk,
+    site: u64,
+    directory: Directory,
     cluster: String,
     /// Counts its starts; what belongs to an earlier life is dropped.
     pub life: u64,
     /// What its program can do.
     pub level: Level,
+    /// Through which machines it joins, if it is to be a member and is none yet.
+    pub peers: Vec<u64>,
+    /// Why it is not to be started again.
+    pub ended: Option<Ended>,
+    /// Whether members come and go, so that this one may have been removed without its knowledge.
+    pub is_among_changes: bool,
+    /// Whether it writes no checkpoint, so that no member is sent one in place of entries.
+    pub keeps_log: bool,
+    joiner: Option<Joiner>,
     running: Option<Running>,
 }
 
+/// Returns where the members reach the one on a machine.
+#[must_use]
+pub fn address_of(site: u64) -> String {
+    format!("member{site}")
+}
+
+/// Returns the machine with this address.
+#[must_use]
+pub fn site_of(address: &str) -> Option<u64> {
+    address.strip_prefix("member")?.parse().ok()
+}
+
 impl Member {
-    /// Returns a member that is down and whose disk is empty.
+    /// Returns a machine with an empty directory.
     #[must_use]
-    pub fn new(id: u64, cluster: &str, disk_id: String) -> Self {
-        let identity = Identity {
-            cluster_id: cluster.to_owned(),
-            member_id: id,
-            disk_id,
-        };
+    pub fn nothing(site: u64, cluster: &str) -> Self {
         Self {
-            id,
-            disk: MemoryDisk::new(identity),
+            site,
+            directory: Directory::Empty,
             cluster: cluster.to_owned(),
             life: 0,
             level: Level::default(),
+            peers: Vec::new(),
+            ended: None,
+            is_among_changes: false,
+            keeps_log: false,
+            joiner: None,
             running: None,
         }
     }
 
-    /// Returns its disk, to prepare the first member's.
+    /// Returns a member that is down and whose disk is empty; its number is that of the machine.
     #[must_use]
-    pub fn disk(&self) -> MemoryDisk {
-        self.disk.clone()
+    pub fn new(site: u64, cluster: &str, disk_id: String) -> Self {
+        let mut member = Self::nothing(site, cluster);
+        member.make_directory(site, disk_id);
+        member
+    }
+
+    fn make_directory(&mut self, member_id: u64, disk_id: String) {
+        let identity = Identity {
+            cluster_id: self.cluster.clone(),
+            member_id,
+            disk_id,
+        };
+        let disk = MemoryDisk::new(identity.clone());
+        self.directory = Directory::Member(identity, disk);
+    }
+
+    /// Returns its disk, if there is a member.
+    #[must_use]
+    pub fn disk(&self) -> Option<MemoryDisk> {
+        match &self.directory {
+            Directory::Member(_, disk) => Some(disk.clone()),
+            Directory::Empty | Directory::Joining(_) => None,
+        }
+    }
+
+    /// Returns the identity of its disk, if there is a member.
+    #[must_use]
+    pub fn disk_id(&self) -> Option<&str> {
+        match &self.directory {
+            Directory::Member(identity, _) => Some(&identity.disk_id),
+            Directory::Empty | Directory::Joining(_) => None,
+        }
+    }
+
+    /// Returns the number of the member whose directory is here.
+    #[must_use]
+    pub fn id(&self) -> Option<u64> {
+        match &self.directory {
+            Directory::Member(identity, _) => Some(identity.member_id),
+            Directory::Empty | Directory::Joining(_) => None,
+        }
+    }
+
+    /// Returns the number of its machine.
+    #[must_use]
+    pub fn site(&self) -> u64 {
+        self.site
+    }
+
+    /// Returns whether there is a member that can be started.
+    #[must_use]
+    pub fn is_intact(&self) -> bool {
+        self.id().is_some() && self.ended.is_none()
+    }
+
+    /// Ends whatever runs, and deletes the directory.
+    pub fn delete_directory(&mut self) {
+        self.running = None;
+        self.joiner = None;
+        self.ended = None;
+        self.peers.clear();
+        self.directory = Directory::Empty;
+    }
+
+    /// Returns the membership that it has applied.
+    #[must_use]
+    pub fn membership(&self) -> Option<&Arc<Membership>> {
+        Some(self.running.as_ref()?.replica.membership())
+    }
+
+    /// Returns whether it joins.
+    #[must_use]
+    pub fn is_joining(&self) -> bool {
+        self.joiner.is_some()
     }
 
     /// Returns whether it is up.
     #[must_use]
     pub fn is_up(&self) -> bool {
+        self.running.is_some() || self.joiner.is_some()
+    }
+
+    /// Returns whether a member runs, and not only its way into the cluster.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
         self.running.is_some()
     }
 
@@ -141,33 +300,98 @@ impl Member {
             .is_some_and(|r| r.replica.role().deciding)
     }
 
-    /// Starts it from its disk.
-    pub fn start(&mut self, chance: &mut Chance) -> Result<Vec<Want>, String> {
+    /// Starts what belongs to its directory.
+    ///
+    /// # Errors
+    ///
+    /// When what is on a sound disk is not taken.
+    pub fn start(
+        &mut self,
+        now: TimeMs,
+        chance: &mut Chance,
+        numbers: &mut Numbers,
+        bug: Option<Bug>,
+    ) -> Result<Start, String> {
         self.life += 1;
-        let mut parts = self.disk.clone().split();
+        if let Directory::Empty = self.directory
+            && !self.peers.is_empty()
+        {
+            self.directory = Directory::Joining(chance.uuid().to_string());
+        }
+        match &self.directory {
+            Directory::Empty => Ok(Start::Nothing),
+            Directory::Joining(disk) => {
+                let mut joiner = Joiner::new(self.site, disk.clone(), &self.peers);
+                let outs = joiner.query(now, numbers);
+                self.joiner = Some(joiner);
+                Ok(Start::Joining(outs))
+            }
+            Directory::Member(identity, disk) => {
+                self.open(identity.clone(), disk.clone(), chance, bug)?;
+                Ok(Start::Up)
+            }
+        }
+    }
+
+    fn open(
+        &mut self,
+        identity: Identity,
+        disk: MemoryDisk,
+        chance: &mut Chance,
+        bug: Option<Bug>,
+    ) -> Result<(), String> {
+        let mut parts = disk.clone().split();
         let level = self.level;
         let build = |rows: &mut dyn Iterator<Item = berth_store::Row>, index: u64| {
             Machine::from_rows(level, rows, index).map_err(|e| e.to_string())
         };
-        let recovered = berth_store::recover(&mut parts, &build).map_err(|e| e.to_string())?;
+        let mut recovered = berth_store::recover(&mut parts, &build);
+        if recovered.is_err() && bug == Some(Bug::IgnoreWitness) {
+            disk.forge_witness();
+            recovered = berth_store::recover(&mut parts, &build);
+        }
+        let recovered = match recovered {
+            Ok(recovered) => recovered,
+            Err(error) => {
+                self.ended = Some(Ended::Refused(error.to_string()));
+                return Ok(());
+            }
+        };
         let rebuild = recovered.recovery.rebuild_table;
-        let mut config = Config::new(self.id, self.cluster.clone());
+        let id = identity.member_id;
+        let mut config = Config::new(id, self.cluster.clone());
         config.seed = chance.seed();
         config.election_ticks = 10;
         config.heartbeat_ticks = 2;
         config.checkpoint_entries = chance.between(20, 200);
+        if self.keeps_log {
+            config.checkpoint_entries = u64::MAX;
+        }
         config.hash_commands = 8;
         config.check_invariants = true;
         let replica = Replica::new(config, recovered).map_err(|e| e.to_string())?;
         let mut running = Running {
             replica,
+            site: self.site,
+            hello: Hello {
+                disk: identity.disk_id.as_str().into(),
+                life: self.life,
+            },
+            identity,
+            life: self.life,
+            admitted: BTreeSet::new(),
+            learned: BTreeMap::new(),
+            begun: Vec::new(),
+            queries: Queries::default(),
+            removed: false,
+            contradiction: None,
             parts,
             waiters: BTreeMap::new(),
             parked: Vec::new(),
             last_ticket: 0,
             received: Vec::new(),
             unsynced: VecDeque::new(),
-            forwarder: Forwarder::new(self.id, self.life),
+            forwarder: Forwarder::new(id, self.life),
             steps: Vec::new(),
             own: Vec::new(),
         };
@@ -175,19 +399,73 @@ impl Member {
             running.rebuild_table(&self.cluster)?;
         }
         self.running = Some(running);
-        Ok(Vec::new())
+        Ok(())
     }
 
     /// Cuts its power: what was not synchronised is lost, but for a random part.
     pub fn crash(&mut self, chance: &mut Chance) {
+        self.crash_with(chance, Record::Kept);
+    }
+
+    /// As [`Self::crash`], and this becomes of the witness's newest record.
+    pub fn crash_with(&mut self, chance: &mut Chance, record: Record) {
         self.running = None;
-        let (log, table) = self.disk.unsynced();
+        self.joiner = None;
+        let Directory::Member(_, disk) = &self.directory else {
+            return;
+        };
+        let (log, table) = disk.unsynced();
         let log = chance.between(0, log as u64);
         let table = chance.between(0, table as u64);
-        self.disk.crash(
+        disk.crash_with(
             usize::try_from(log).expect("a count"),
             usize::try_from(table).expect("a count"),
+            record,
         );
+    }
+
+    /// Takes a response to a member that joins.
+    pub fn take_as_joiner(&mut self, now: TimeMs, call: CallNumber, told: Told) -> Joining {
+        let Some(joiner) = &mut self.joiner else {
+            return Joining::Goes(Vec::new());
+        };
+        let joining = joiner.take(now, call, told);
+        match &joining {
+            Joining::Goes(_) => {}
+            Joining::Failed => self.joiner = None,
+            Joining::Joined(id) => {
+                self.joiner = None;
+                self.peers.clear();
+                if let Directory::Joining(disk) = &self.directory {
+                    self.make_directory(*id, disk.clone());
+                }
+            }
+        }
+        joining
+    }
+
+    /// Wakes a member that joins.
+    pub fn wake_joiner(&mut self, now: TimeMs, timer: Timer, numbers: &mut Numbers) -> Joining {
+        match (timer, &mut self.joiner) {
+            (Timer::Unanswered(call), Some(_)) => self.take_as_joiner(now, call, Told::Lost),
+            (_, Some(joiner)) => Joining::Goes(joiner.query(now, numbers)),
+            (_, None) => Joining::Goes(Vec::new()),
+        }
+    }
+
+    /// Ends a member that must not go on.
+    fn end_if_due(&mut self) {
+        let Some(running) = &mut self.running else {
+            return;
+        };
+        if let Some(fatal) = running.contradiction.take() {
+            self.ended = Some(Ended::Contradicted(fatal));
+        } else if running.removed {
+            self.ended = Some(Ended::Removed);
+        } else {
+            return;
+        }
+        self.running = None;
     }
 
     /// Lets a tick of Raft's clock pass.
@@ -202,7 +480,13 @@ impl Member {
         };
         running.replica.tick();
         running.forward(now, bug);
-        running.work(now, &self.cluster, chance, bug)
+        let mut wants = running.go_on_with_members(now, bug);
+        if self.is_among_changes {
+            wants.extend(running.query_others());
+        }
+        wants.extend(running.work(now, &self.cluster, chance, bug)?);
+        self.end_if_due();
+        Ok(wants)
     }
 
     /// Takes what another node sent.
@@ -219,9 +503,15 @@ impl Member {
         };
         let mut wants = Vec::new();
         match packet {
-            Packet::Raft(message) => running.replica.step(*message),
-            Packet::Snapshot(message, bytes) => {
-                running.take_snapshot(*message, &bytes, &self.cluster, self.level)?
+            Packet::Raft(hello, message) => {
+                if running.admits(from, &hello, &message) {
+                    running.replica.step(*message);
+                }
+            }
+            Packet::Snapshot(hello, message, bytes) => {
+                if running.admits(from, &hello, &message) {
+                    running.take_snapshot(*message, &bytes, &self.cluster, self.level)?;
+                }
             }
             Packet::Question(call, question) => {
                 wants.extend(running.take_question(now, from, call, *question, bug));
@@ -233,12 +523,17 @@ impl Member {
                 }
                 Err(_) => running.forwarder.take(now, from, call, *command),
             },
-            Packet::Told(call, told) => running.own.push((call, *told)),
+            Packet::Told(call, told) => {
+                if !running.take_knowledge(call, &told) {
+                    running.own.push((call, *told));
+                }
+            }
             Packet::Call(..) | Packet::Answer(..) | Packet::Wish(..) | Packet::Granted(..) => {
-                return Err(format!("member {} was sent a foreign packet", self.id));
+                return Err(format!("member {} was sent a foreign packet", self.site));
             }
         }
         wants.extend(running.work(now, &self.cluster, chance, bug)?);
+        self.end_if_due();
         Ok(wants)
     }
 
@@ -269,7 +564,9 @@ impl Member {
                 .persisted(number)
                 .map_err(|e| e.to_string())?;
         }
-        running.work(now, &self.cluster, chance, bug)
+        let wants = running.work(now, &self.cluster, chance, bug)?;
+        self.end_if_due();
+        Ok(wants)
     }
 
     /// Learns whether a snapshot arrived.
@@ -285,11 +582,51 @@ impl Member {
             return Ok(Vec::new());
         };
         running.replica.snapshot_sent(to, arrived);
-        running.work(now, &self.cluster, chance, bug)
+        let wants = running.work(now, &self.cluster, chance, bug)?;
+        self.end_if_due();
+        Ok(wants)
+    }
+
+    /// Returns whether a snapshot for this member arrives here.
+    #[must_use]
+    pub fn receives(&self, id: u64) -> bool {
+        self.running.as_ref().is_some_and(|r| r.replica.id() == id)
     }
 }
 
 impl Running {
+    /// Checks the stream that a packet comes with. One that was admitted goes on until one of the
+    /// two ends.
+    fn admits(&mut self, from: Node, hello: &Hello, message: &Message) -> bool {
+        let stream = (message.from, hello.life);
+        if message.to == self.replica.id() && self.admitted.contains(&stream) {
+            return true;
+        }
+        let sender = admission::Sender {
+            cluster_id: &self.identity.cluster_id,
+            from: message.from,
+            from_disk: &hello.disk,
+            to: message.to,
+        };
+        let checked = admission::check(&self.identity, self.replica.membership(), &sender);
+        if checked.is_err() {
+            return false;
+        }
+        self.admitted.insert(stream);
+        if let Node::Member(site) = from {
+            self.learned.insert(message.from, site);
+        }
+        true
+    }
+
+    /// Returns the machine of another member.
+    fn site_of_member(&self, id: u64) -> Option<u64> {
+        match self.replica.membership().get(id) {
+            Some(member) => site_of(&member.address),
+            None => self.learned.get(&id).copied(),
+        }
+    }
+
     fn take_question(
         &mut self,
         now: TimeMs,
@@ -322,16 +659,14 @@ impl Running {
                 self.replica.read_index(ticket);
                 Vec::new()
             }
+            Question::Members(request) => self.take_members_request(now, from, call, request),
         }
     }
 
     fn not_leader(&self, from: Node, call: CallNumber) -> Want {
-        let told = Told::NotLeader(
-            self.replica
-                .role()
-                .leader
-                .filter(|l| *l != self.replica.id()),
-        );
+        let leader = self.replica.role().leader;
+        let leader = leader.filter(|leader| *leader != self.replica.id());
+        let told = Told::NotLeader(leader.and_then(|leader| self.site_of_member(leader)));
         Want::Send(from, Packet::Told(call, Box::new(told)))
     }
 
@@ -412,8 +747,18 @@ impl Running {
     ) -> Result<Vec<Want>, String> {
         let mut wants = Vec::new();
         loop {
-            while let Some(effects) = self.replica.ready().map_err(|e| e.to_string())? {
-                self.carry_out(effects, now, cluster, chance, bug, &mut wants)?;
+            loop {
+                match self.replica.ready() {
+                    Ok(Some(effects)) => {
+                        self.carry_out(effects, now, cluster, chance, bug, &mut wants)?;
+                    }
+                    Ok(None) => break,
+                    Err(fatal) if is_contradiction(&fatal) => {
+                        self.contradiction = Some(fatal);
+                        return Ok(wants);
+                    }
+                    Err(fatal) => return Err(fatal.to_string()),
+                }
             }
             self.keep_own(&mut wants);
             if self.own.is_empty() && self.steps.is_empty() {
@@ -431,7 +776,7 @@ impl Running {
 
     /// Takes out what this member tells itself: that is not sent over the network.
     fn keep_own(&mut self, wants: &mut Vec<Want>) {
-        let own = Node::Member(self.replica.id());
+        let own = Node::Member(self.site);
         let is_own =
             |want: &mut Want| matches!(want, Want::Send(to, Packet::Told(..)) if *to == own);
         for want in wants.extract_if(.., is_own) {
@@ -443,7 +788,7 @@ impl Running {
 
     fn take_steps(&mut self, now: TimeMs, bug: Option<Bug>) -> Vec<Want> {
         let mut wants = Vec::new();
-        let own = Node::Member(self.replica.id());
+        let own = Node::Member(self.site);
         for (call, told) in std::mem::take(&mut self.own) {
             let steps = self.forwarder.told(call, told, bug);
             self.steps.extend(steps);
@@ -454,10 +799,15 @@ impl Running {
                     let question = Question::Decide(*request);
                     wants.extend(self.take_question(now, own, call, question, bug));
                 }
-                Step::Ask(member, call, request) => wants.push(Want::Send(
-                    Node::Member(member),
-                    Packet::Question(call, Box::new(Question::Decide(*request))),
-                )),
+                Step::Ask(member, call, request) => {
+                    // Without an address it is lost, and counts as in doubt.
+                    if let Some(site) = self.site_of_member(member) {
+                        wants.push(Want::Send(
+                            Node::Member(site),
+                            Packet::Question(call, Box::new(Question::Decide(*request))),
+                        ));
+                    }
+                }
                 Step::Tell(writer, call, told) => {
                     wants.push(Want::Send(writer, Packet::Told(call, told)));
                 }
@@ -476,10 +826,11 @@ impl Running {
         wants: &mut Vec<Want>,
     ) -> Result<(), String> {
         for message in effects.messages {
-            wants.push(Want::Send(
-                Node::Member(message.to),
-                Packet::Raft(Box::new(message)),
-            ));
+            // Without an address the message is lost; the member will say hello.
+            if let Some(site) = self.site_of_member(message.to) {
+                let packet = Packet::Raft(self.hello.clone(), Box::new(message));
+                wants.push(Want::Send(Node::Member(site), packet));
+            }
         }
         if let Some(persist) = effects.persist {
             self.persist(persist, bug, wants)?;
@@ -513,10 +864,20 @@ impl Running {
             }
         }
         self.serve(effects.reads, now, wants);
+        for ticket in effects.changed {
+            if let Some(Waiter::Change(from, call, id)) = self.waiters.remove(&ticket.0) {
+                let done = id.map_or(MembersResponse::Done, MembersResponse::Member);
+                let told = Box::new(Told::Members(done));
+                wants.push(Want::Send(from, Packet::Told(call, told)));
+            }
+        }
+        self.removed |= effects.removed;
         for ticket in effects.lost.into_iter().chain(effects.failed_reads) {
             if let Some(waiter) = self.waiters.remove(&ticket.0) {
                 let (from, call) = match waiter {
-                    Waiter::Decision(from, call, ..) | Waiter::Read(from, call, _) => (from, call),
+                    Waiter::Decision(from, call, ..)
+                    | Waiter::Read(from, call, _)
+                    | Waiter::Change(from, call, _) => (from, call),
                 };
                 wants.push(Want::Send(from, Packet::Told(call, Box::new(Told::Lost))));
             }
@@ -535,17 +896,16 @@ impl Running {
                 .map_err(|e| e.to_string())?;
         }
         for snapshot in effects.snapshots {
-            match self.parts.checkpoints.open(snapshot.index) {
-                Ok(mut content) => {
+            let site = self.site_of_member(snapshot.to);
+            match (site, self.parts.checkpoints.open(snapshot.index)) {
+                (Some(site), Ok(mut content)) => {
                     let mut bytes = Vec::new();
                     content.read_to_end(&mut bytes).map_err(|e| e.to_string())?;
-                    wants.push(Want::SendSnapshot(
-                        snapshot.to,
-                        Box::new(snapshot.message),
-                        bytes,
-                    ));
+                    let hello = self.hello.clone();
+                    let message = Box::new(snapshot.message);
+                    wants.push(Want::SendSnapshot(site, hello, message, bytes));
                 }
-                Err(_) => self.replica.snapshot_sent(snapshot.to, false),
+                (None, _) | (_, Err(_)) => self.replica.snapshot_sent(snapshot.to, false),
             }
         }
         if effects.role.is_some() {
@@ -556,34 +916,6 @@ impl Running {
         Ok(())
     }
 
-    fn persist(
-        &mut self,
-        persist: Persist,
-        bug: Option<Bug>,
-        wants: &mut Vec<Want>,
-    ) -> Result<(), String> {
-        if let Some(index) = persist.install {
-            let at = self.received.iter().position(|(i, _)| *i == index);
-            let (_, sink) = self
-                .received
-                .swap_remove(at.ok_or("an unknown checkpoint is installed")?);
-            self.received.clear();
-            sink.commit(index, 2).map_err(|e| e.to_string())?;
-        }
-        self.parts
-            .log
-            .append(persist.batch)
-            .map_err(|e| e.to_string())?;
-        self.unsynced.push_back(persist.number);
-        if bug == Some(Bug::AnswerBeforeSync) {
-            self.replica
-                .persisted(persist.number)
-                .map_err(|e| e.to_string())?;
-        }
-        wants.push(Want::Sync(persist.number));
-        Ok(())
-    }
-
     fn serve(&mut self, reads: Vec<Ticket>, now: TimeMs, wants: &mut Vec<Want>) {
         for ticket in reads {
             let (to, call, told) = match self.waiters.remove(&ticket.0) {
@@ -591,6 +923,7 @@ impl Running {
                 Some(Waiter::Decision(to, call, _, answer)) => {
                     (to, call, answer.map_or(Told::Lost, Told::Decided))
                 }
+                Some(Waiter::Change(..)) => continue,
                 Some(Waiter::Read(to, call, question)) => {
                     let Some(machine) = self.replica.machine() else {
                         continue;
@@ -601,102 +934,22 @@ impl Running {
             wants.push(Want::Send(to, Packet::Told(call, Box::new(told))));
         }
     }
-
-    fn write_table(
-        &mut self,
-        applied: &AppliedBatch<Machine>,
-        cluster: &str,
-        chance: &mut Chance,
-    ) -> Result<(), String> {
-        let changes = applied.commands.iter().flat_map(|c| &c.changes);
-        let batch: BTreeMap<_, _> = changes
-            .map(|c: &RowChange| (c.key.clone(), c.new.clone()))
-            .collect();
-        let meta = self.meta(applied.position, cluster);
-        let table = &mut self.parts.table;
-        table
-            .write(batch.into_iter().collect(), Some(&meta))
-            .map_err(|e| e.to_string())?;
-        if chance.percent(30) {
-            table.flush().map_err(|e| e.to_string())?;
-        }
-        Ok(())
-    }
-
-    fn rebuild_table(&mut self, cluster: &str) -> Result<(), String> {
-        let Some(machine) = self.replica.machine() else {
-            return Ok(());
-        };
-        let rows = machine
-            .rows()
-            .map(|row| (row.key, Some(row.value)))
-            .collect();
-        let meta = self.meta(self.replica.position(), cluster);
-        let table = &mut self.parts.table;
-        table.clear().map_err(|e| e.to_string())?;
-        table.write(rows, None).map_err(|e| e.to_string())?;
-        table.flush().map_err(|e| e.to_string())?;
-        table
-            .write(Vec::new(), Some(&meta))
-            .map_err(|e| e.to_string())?;
-        table.flush().map_err(|e| e.to_string())
-    }
-
-    fn meta(&self, position: Position, cluster: &str) -> TableMeta {
-        TableMeta {
-            index: position.index,
-            term: position.term,
-            state_hash: position.hash.to_bytes().into(),
-            rows: position.rows,
-            membership: berth_store::Membership::clone(self.replica.membership()),
-            cluster_id: cluster.to_owned(),
-        }
-    }
 }
 
-/// Answers a question from a state that contains everything acknowledged before it.
-fn read(state: &State, now: TimeMs, question: &Question) -> Told {
-    match question {
-        Question::Facts(id) => Told::Facts(facts(state, *id)),
-        Question::Expired => {
-            let now = now.max(state.time());
-            Told::Expired(state.expired_leases(now).map(|o| o.id).collect())
-        }
-        Question::Erasures(host) => Told::Erasures(state.erasures_of(host)),
-        Question::Volumes(host) => {
-            let volumes = state.volumes_of_host(host);
-            Told::Volumes(volumes.map(|volume| (**volume).clone()).collect())
-        }
-        Question::Service(name) => Told::Service(state.service(name).map(|s| s.version)),
-        Question::Registered(host) => {
-            Told::Registered(state.host(host).map(|view| view.host.report.incarnation))
-        }
-        Question::Decide(_) => Told::Lost,
+/// Returns whether this is what another member's word shows.
+fn is_contradiction(fatal: &Fatal) -> bool {
+    match fatal {
+        Fatal::LogLost { .. }
+        | Fatal::LeaderBehind { .. }
+        | Fatal::TwoLeaders { .. }
+        | Fatal::OtherHistory { .. } => true,
+        Fatal::Command { .. }
+        | Fatal::Entry { .. }
+        | Fatal::Diverged { .. }
+        | Fatal::Prediction { .. }
+        | Fatal::Invariant { .. }
+        | Fatal::Raft(_) => false,
     }
-}
-
-/// Returns an operation with what a saga has to know of it, as conductors read it.
-#[must_use]
-pub fn facts(state: &State, id: OperationId) -> Option<(Operation, Facts)> {
-    let operation = state.operation(id)?;
-    let vm = state.vm(&operation.vm)?;
-    let claims = || state.claims_of_vm(&vm.name);
-    let migration = Facts::migration_needed(&operation.kind, claims().map(|c| &**c));
-    let migration = migration.and_then(|id| state.migration(id));
-    let claim = operation.claim.and_then(|c| state.claim(c));
-    let names = Facts::hosts_needed(vm, migration.map(|m| &**m), claim.map(|c| &**c));
-    let hosts = names.into_iter().filter_map(|name| {
-        let facts = HostFacts::from(&*state.host(&name)?.host);
-        Some((name, facts))
-    });
-    let facts = Facts {
-        vm: (**vm).clone(),
-        migration: migration.map(|m| (**m).clone()),
-        claim: claim.map(|c| (**c).clone()),
-        claims: claims().map(|c| (c.id, (**c).clone())).collect(),
-        hosts: hosts.collect(),
-    };
-    Some(((**operation).clone(), facts))
 }
 
 /// Returns the lease under which a step is asked for.

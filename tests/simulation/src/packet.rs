@@ -1,5 +1,7 @@
 //! Who sends what to whom.
 
+use std::sync::Arc;
+
 use berth_domain::agent::{Call, Fence, Reply as AgentReply};
 use berth_domain::id::{ClaimId, Incarnation, OperationId, RequestId};
 use berth_domain::name::{FlavorName, HostName, ServiceName, VmName};
@@ -11,6 +13,7 @@ use berth_domain::version::ServiceVersion;
 use berth_domain::volume::Volume;
 use berth_saga::Facts;
 use berth_scheduler::core::DecisionRequest;
+use berth_scheduler::core::membership::Knowledge;
 use berth_state::Reply;
 use berth_state::command::Command;
 use raft::eraftpb::Message;
@@ -18,7 +21,7 @@ use raft::eraftpb::Message;
 /// A node of the simulated cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Node {
-    /// A member of the scheduler, by its Raft id.
+    /// A member of the scheduler, by the number of its machine.
     Member(u64),
     /// A conductor.
     Conductor(usize),
@@ -28,19 +31,30 @@ pub enum Node {
     User,
     /// A client of the Placement REST API.
     Writer(usize),
+    /// One of those who add and remove members.
+    Administrator(usize),
 }
 
 /// Joins an answer with its question; unique in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallNumber(pub u64);
 
+/// What a member states of itself when it begins a stream to another.
+#[derive(Clone, Debug)]
+pub struct Hello {
+    /// The identity of its disk.
+    pub disk: Arc<str>,
+    /// Its start; each has a stream of its own.
+    pub life: u64,
+}
+
 /// What is sent.
 #[derive(Clone, Debug)]
 pub enum Packet {
     /// Between members.
-    Raft(Box<Message>),
+    Raft(Hello, Box<Message>),
     /// A checkpoint for a member that fell behind, with what Raft says about it.
-    Snapshot(Box<Message>, Vec<u8>),
+    Snapshot(Hello, Box<Message>, Vec<u8>),
     /// To a member.
     Question(CallNumber, Box<Question>),
     /// From a client that any member serves.
@@ -75,6 +89,38 @@ pub enum Question {
     Erasures(HostName),
     /// For the volumes of a host.
     Volumes(HostName),
+    /// For the members, or for another membership.
+    Members(MembersRequest),
+}
+
+/// A request of the service `ClusterService`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MembersRequest {
+    /// What the member knows of the membership.
+    Status,
+    /// Takes in the member that begins at this address on this disk.
+    Join(String, String),
+    /// Adds the member that will begin at this address, without a vote.
+    Add(String),
+    /// Gives a learner a vote.
+    Promote(u64),
+    /// Takes a member out.
+    Remove(u64),
+    /// Has another member lead.
+    Transfer(Option<u64>),
+}
+
+/// The response to a request for the members.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MembersResponse {
+    /// What the member knows.
+    Status(Knowledge),
+    /// The number of the member that was added.
+    Member(u64),
+    /// It is done.
+    Done,
+    /// It is not done.
+    Refused(Refusal),
 }
 
 /// What a member answers.
@@ -95,7 +141,9 @@ pub enum Told {
     Erasures(Vec<(ClaimId, PmemDevice)>),
     /// To a question for volumes.
     Volumes(Vec<Volume>),
-    /// Somebody else leads, perhaps this one; nothing happened.
+    /// To a request for the members.
+    Members(MembersResponse),
+    /// Another member leads, perhaps the one on this machine; nothing happened.
     NotLeader(Option<u64>),
     /// It may have happened.
     Lost,

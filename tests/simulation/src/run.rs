@@ -1,6 +1,9 @@
 //! One seed from beginning to end: a time of faults, a time of healing, and the verdict.
 
+mod damage;
 mod end;
+mod membership;
+mod power;
 mod upgrade;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -15,17 +18,20 @@ use berth_replication::Machine as _;
 use berth_scheduler::core::{Action, DecisionRequest};
 use berth_scheduler::machine::{Level, Machine};
 use berth_state::command::Command;
-use berth_store::{Header, Member as MemberEntry, Membership, StateHash};
+use berth_store::{Header, Member as MemberEntry, Membership, MemoryCopy, StateHash};
 
+pub use self::damage::Seen;
+use self::damage::{Damage, NOTICE_MS};
+use crate::administrator::{Administration, Done};
 use crate::agent::Agent;
 use crate::asker::{Asker, Numbers, Out, Timer};
 use crate::bug::Bug;
 use crate::chance::Chance;
 use crate::conductor::{Conductor, Context};
 use crate::faults::{self, Fault};
-use crate::member::{Member, Want};
+use crate::member::{Member, Want, address_of};
 use crate::network::Network;
-use crate::packet::{Node, Packet, Question};
+use crate::packet::{Hello, Node, Packet, Question};
 use crate::scene::{alias, flavors, topology};
 use crate::user::User;
 use crate::verdict::Verdict;
@@ -33,6 +39,8 @@ use crate::volumes::VolumeUser;
 use crate::writer::Writers;
 
 const MEMBERS: u64 = 3;
+/// On how many machines members come and go.
+const SITES: u64 = 5;
 const CONDUCTORS: usize = 2;
 const RAFT_TICK_MS: u64 = 100;
 const AGENT_TICK_MS: u64 = 2_000;
@@ -40,6 +48,8 @@ const AGENT_TICK_MS: u64 = 2_000;
 const EPOCH_MS: u64 = 1_790_000_000_000;
 /// How long a healed cluster may take to come to rest.
 const REST_MS_MAX: u64 = 900_000;
+/// How late a command of an administrator is lost.
+const BROKEN_MS: u64 = 1_000;
 /// How often something is wished of volumes.
 const VOLUME_WISHES: u64 = 60;
 
@@ -63,6 +73,12 @@ pub struct Options {
     pub has_volumes: bool,
     /// Whether clients write to resource providers through any member.
     pub has_writers: bool,
+    /// Whether members are added, removed and replaced.
+    pub has_membership: bool,
+    /// Whether disks lose what they had synchronised.
+    pub has_damage: bool,
+    /// Whether the directory of a member is put back as it was, as a whole.
+    pub has_rollback: bool,
 }
 
 impl Options {
@@ -78,7 +94,25 @@ impl Options {
             has_faults: true,
             has_volumes: false,
             has_writers: false,
+            has_membership: false,
+            has_damage: false,
+            has_rollback: false,
         }
+    }
+}
+
+impl Options {
+    /// Returns on how many machines there may be members.
+    fn sites(&self) -> u64 {
+        match self.has_membership || self.has_damage {
+            true => SITES,
+            false => MEMBERS,
+        }
+    }
+
+    /// Returns whether there is somebody who adds and removes members.
+    fn has_administration(&self) -> bool {
+        self.has_membership || self.has_damage || self.has_rollback
     }
 }
 
@@ -105,6 +139,10 @@ pub struct Summary {
     pub volumes: [usize; 3],
     /// How many writes through any member were answered as done, as not done, and not at all.
     pub writes: [usize; 3],
+    /// What administrators did.
+    pub members: Done,
+    /// What was seen of damaged disks.
+    pub seen: Seen,
 }
 
 /// What a run found.
@@ -137,8 +175,8 @@ enum Event {
     RaftTick(u64, u64),
     Synced(u64, u64, u64),
     SnapshotSent(u64, u64, u64, bool),
-    /// A checkpoint on its way: from, life of the sender, to.
-    Snapshot(u64, u64, u64, Box<raft::eraftpb::Message>, Vec<u8>),
+    /// A checkpoint on its way: from, life of the sender, to, by machine.
+    Snapshot(u64, u64, u64, Hello, Box<raft::eraftpb::Message>, Vec<u8>),
     AgentTick(usize, u64),
     World,
     Fault(Fault),
@@ -152,6 +190,18 @@ enum Event {
     MendHosts(usize, usize),
     /// The user of volumes wishes for something.
     VolumeWish,
+    /// An administrator goes on.
+    Administer(usize),
+    /// The directory of a machine is lost.
+    LoseDirectory(u64),
+    /// The disks are copied.
+    CopyDisks,
+    /// The disk of a machine loses power and what it had synchronised.
+    Damage(u64, Damage),
+    /// The disk of a machine is copied,
+    KeepCopy(u64),
+    /// and put back.
+    PutBack(u64),
     Heal,
 }
 
@@ -187,6 +237,26 @@ struct Run {
     /// When the cluster version was seen raised.
     finalized_at: Option<TimeMs>,
     events: u64,
+    administration: Administration,
+    /// The membership of the furthest member that ever was, and its index.
+    latest_membership: (u64, Arc<Membership>),
+    /// Copies of disks, by machine, the oldest first.
+    copies: BTreeMap<u64, Vec<MemoryCopy>>,
+    kept_copy: Option<MemoryCopy>,
+    /// Damage has a source of its own, so that nothing else changes with it.
+    damage_chance: Chance,
+    /// Machines whose disks are damaged and were not started since.
+    damaged: BTreeSet<u64>,
+    /// The machine whose directory is put back.
+    rolled_back: u64,
+    /// Members that stopped because of another's word.
+    stopped: BTreeSet<u64>,
+    seen: Seen,
+    /// How far each machine's member applied what all others did.
+    applied_at: BTreeMap<u64, u64>,
+    healed_at: u64,
+    /// Whether a member noticed that there are two histories, which no program can choose between.
+    is_over: bool,
 }
 
 /// Runs one seed.
@@ -207,6 +277,7 @@ pub fn run(options: Options) -> Result<Summary, Failure> {
 impl Run {
     fn new(options: Options) -> Self {
         let mut chance = Chance::new(options.seed);
+        let sites = options.sites();
         let network = Network::new(&mut chance);
         let agents_number = chance.index(3) + 2;
         let hosts: Vec<HostName> = (0..agents_number)
@@ -230,14 +301,19 @@ impl Run {
                 host.clone(),
                 topology,
                 version,
-                MEMBERS,
+                sites,
                 &mut chance,
             ));
         }
         let cluster = chance.uuid().to_string();
-        let members = (1..=MEMBERS)
+        let mut members: Vec<Member> = (1..=MEMBERS)
             .map(|id| Member::new(id, &cluster, chance.uuid().to_string()))
             .collect();
+        members.extend((MEMBERS + 1..=sites).map(|site| Member::nothing(site, &cluster)));
+        for member in &mut members {
+            member.is_among_changes = options.has_administration();
+            member.keeps_log = options.has_rollback;
+        }
         let names: Vec<_> = flavors().iter().map(|f| f.name.clone()).collect();
         let wishes = chance.index(20) + 8;
         let (user, outs) = User::new(
@@ -258,14 +334,14 @@ impl Run {
             network,
             members,
             conductors: (0..CONDUCTORS)
-                .map(|i| Conductor::new(i, hosts.clone(), MEMBERS))
+                .map(|i| Conductor::new(i, hosts.clone(), sites))
                 .collect(),
             agents,
             hosts,
             user,
-            volume_user: VolumeUser::new(MEMBERS, options.seed),
-            writers: Writers::new(MEMBERS, options.seed),
-            operator: Asker::new(MEMBERS),
+            volume_user: VolumeUser::new(sites, options.seed),
+            writers: Writers::new(sites, options.seed),
+            operator: Asker::new(sites),
             world,
             verdict: Verdict::default(),
             stalled: BTreeMap::new(),
@@ -275,7 +351,20 @@ impl Run {
             exchanges: BTreeMap::new(),
             finalized_at: None,
             events: 0,
+            administration: Administration::new(options.seed),
+            latest_membership: (0, Arc::default()),
+            copies: BTreeMap::new(),
+            kept_copy: None,
+            damage_chance: Chance::new(options.seed),
+            damaged: BTreeSet::new(),
+            rolled_back: 0,
+            stopped: BTreeSet::new(),
+            seen: Seen::default(),
+            applied_at: BTreeMap::new(),
+            healed_at: 0,
+            is_over: false,
         };
+        run.verdict.allows_two_histories = options.has_rollback;
         if options.has_volumes {
             run.agents.iter_mut().for_each(Agent::give_volumes);
         }
@@ -288,11 +377,16 @@ impl Run {
     fn prepare_disks(&mut self, cluster: &str) {
         use berth_store::{CheckpointStore as _, Disk as _};
 
-        let entries = (1..=MEMBERS).map(|id| MemberEntry {
-            id,
-            address: format!("member{id}"),
-            disk: String::new(),
-            promote: false,
+        let knows_disks = self.has_administration();
+        let entries = self.members.iter().filter_map(|member| {
+            let id = member.id()?;
+            let disk = member.disk_id().filter(|_| knows_disks);
+            Some(MemberEntry {
+                id,
+                address: address_of(id),
+                disk: disk.unwrap_or_default().to_owned(),
+                promote: false,
+            })
         });
         let membership = Membership {
             voters: (1..=MEMBERS).collect(),
@@ -300,8 +394,9 @@ impl Run {
             next_id: MEMBERS + 1,
             ..Membership::default()
         };
-        for member in &self.members {
-            let parts = member.disk().split();
+        self.latest_membership = (0, Arc::new(membership.clone()));
+        for disk in self.members.iter().filter_map(Member::disk) {
+            let parts = disk.split();
             assert!(
                 parts.checkpoints.list().is_ok_and(|l| l.is_empty()),
                 "a new disk is empty"
@@ -335,11 +430,18 @@ impl Run {
             self.restart(Node::Agent(index))?;
         }
         let (faults_ms, agents) = (self.options.faults_ms, self.agents.len());
-        let faults = faults::plan(faults_ms, MEMBERS, CONDUCTORS, agents, &mut self.chance);
+        let sites = self.sites();
+        let faults = faults::plan(faults_ms, sites, CONDUCTORS, agents, &mut self.chance);
         if self.options.has_faults {
             for (at, fault) in faults {
-                self.schedule(at, Event::Fault(fault));
+                if self.happens(&fault) {
+                    self.schedule(at, Event::Fault(fault));
+                }
             }
+        }
+        self.plan_damage();
+        if self.has_administration() {
+            self.begin_administration();
         }
         self.schedule(faults_ms, Event::Heal);
         if self.options.has_volumes {
@@ -353,6 +455,25 @@ impl Run {
         }
         self.work()?;
         self.finish()
+    }
+
+    /// Returns how many machines there are for members.
+    fn sites(&self) -> u64 {
+        self.options.sites()
+    }
+
+    fn has_administration(&self) -> bool {
+        self.options.has_administration()
+    }
+
+    /// Returns whether a planned fault happens. Where a directory is put back, the other members
+    /// keep what they know: one that lost power may not know any more what it had committed.
+    fn happens(&self, fault: &Fault) -> bool {
+        let is_loss_of_power = matches!(
+            fault,
+            Fault::CrashMembers(_) | Fault::Crash(Node::Member(_), _)
+        );
+        !(self.options.has_rollback && is_loss_of_power)
     }
 
     /// Makes the flavors.
@@ -400,7 +521,20 @@ impl Run {
                 println!("{:>9} {event:?}", self.now - EPOCH_MS);
             }
             self.happen(event)?;
+            if self.is_over {
+                return Ok(());
+            }
+            if self.verdict.split.is_some() {
+                // What a quorum forgot, guests and hosts have not.
+                self.seen.split = 1;
+                if self.healed && self.now > self.healed_at + NOTICE_MS {
+                    self.is_over = true;
+                    return self.nobody_noticed();
+                }
+                continue;
+            }
             self.verdict.guests(&self.world, &self.hosts)?;
+            self.quorum_is_whole()?;
             if let Some(what) = self.agents.iter_mut().find_map(|a| a.violation.take()) {
                 return Err(what);
             }
@@ -438,13 +572,13 @@ impl Run {
                 let wants = member.synced(now, number, &mut self.chance, bug)?;
                 self.want(id, wants)
             }
-            Event::Snapshot(from, life, to, message, bytes) => {
-                self.deliver(
-                    Node::Member(from),
-                    Node::Member(to),
-                    Packet::Snapshot(message, bytes),
-                )?;
-                self.schedule(1, Event::SnapshotSent(from, life, to, true));
+            Event::Snapshot(from, life, to, hello, message, bytes) => {
+                let receiver = message.to;
+                let receives = self.members[index(to)].receives(receiver);
+                let arrives = receives || !self.has_administration();
+                let packet = Packet::Snapshot(hello, message, bytes);
+                self.deliver(Node::Member(from), Node::Member(to), packet)?;
+                self.schedule(1, Event::SnapshotSent(from, life, receiver, arrives));
                 Ok(())
             }
             Event::SnapshotSent(id, life, to, arrived) => {
@@ -501,6 +635,27 @@ impl Run {
                 self.out(Node::User, outs);
                 Ok(())
             }
+            Event::Administer(number) => self.administer(number),
+            Event::LoseDirectory(site) => {
+                self.lose_directory(site);
+                Ok(())
+            }
+            Event::CopyDisks => {
+                self.copy_disks();
+                Ok(())
+            }
+            Event::Damage(site, damage) => {
+                self.damage(site, damage);
+                Ok(())
+            }
+            Event::KeepCopy(site) => {
+                self.keep_copy(site);
+                Ok(())
+            }
+            Event::PutBack(site) => {
+                self.put_back(site);
+                Ok(())
+            }
             Event::Heal => self.heal(),
         }
     }
@@ -523,17 +678,37 @@ impl Run {
             | Event::Mend(..)
             | Event::MendHosts(..)
             | Event::VolumeWish
+            | Event::Administer(_)
+            | Event::LoseDirectory(_)
+            | Event::CopyDisks
+            | Event::Damage(..)
+            | Event::KeepCopy(_)
+            | Event::PutBack(_)
             | Event::Heal => None,
         }
     }
 
     fn deliver(&mut self, from: Node, to: Node, packet: Packet) -> Result<(), String> {
         let (now, bug) = (self.now_ms(), self.options.bug);
+        if self.has_administration() && self.is_of_ended_stream(from, &packet) {
+            return Ok(());
+        }
         match to {
+            Node::Member(id) if self.members[index(id)].is_joining() => {
+                if let Packet::Told(call, told) = packet {
+                    let joining = self.members[index(id)].take_as_joiner(now, call, *told);
+                    self.joining(id, joining)?;
+                }
+            }
             Node::Member(id) => {
                 let wants =
                     self.members[index(id)].take(now, from, packet, &mut self.chance, bug)?;
                 self.want(id, wants)?;
+            }
+            Node::Administrator(number) => {
+                if let Packet::Told(call, told) = packet {
+                    self.administrator_learns(number, call, Some(*told));
+                }
             }
             Node::Conductor(at) if self.conductors[at].up => {
                 let mut context = context(now, &mut self.chance, &mut self.numbers, bug);
@@ -596,6 +771,7 @@ impl Run {
                 | Timer::Renew
                 | Timer::Look
                 | Timer::Write
+                | Timer::Join
                 | Timer::Wish(_) => {
                     let (chance, numbers) = (&mut self.chance, &mut self.numbers);
                     self.user.timer(now, timer, chance, numbers)
@@ -613,8 +789,21 @@ impl Run {
                 | Timer::TransferEnded(..)
                 | Timer::Renew
                 | Timer::Look
+                | Timer::Join
                 | Timer::Wish(_) => Vec::new(),
             },
+            Node::Member(id) if self.members[index(id)].life == life => {
+                let member = &mut self.members[index(id)];
+                let joining = member.wake_joiner(now, timer, &mut self.numbers);
+                self.joining(id, joining)?;
+                Vec::new()
+            }
+            Node::Administrator(number) => {
+                if let Timer::Unanswered(call) = timer {
+                    self.administrator_learns(number, call, None);
+                }
+                Vec::new()
+            }
             Node::Conductor(_) | Node::Agent(_) | Node::Member(_) => Vec::new(),
         };
         self.out(node, outs);
@@ -624,7 +813,7 @@ impl Run {
     fn raft_tick(&mut self, id: u64, life: u64) -> Result<(), String> {
         let (now, bug) = (self.now_ms(), self.options.bug);
         let member = &mut self.members[index(id)];
-        if member.life != life || !member.is_up() {
+        if member.life != life || !member.is_running() {
             return Ok(());
         }
         let wants = member.tick(now, &mut self.chance, bug)?;
@@ -649,16 +838,20 @@ impl Run {
             Node::Member(id) => self.members[index(id)].life,
             Node::Conductor(at) => self.conductors[at].life,
             Node::Agent(at) => self.agents[at].life,
-            Node::User | Node::Writer(_) => 0,
+            Node::User | Node::Writer(_) | Node::Administrator(_) => 0,
         }
     }
 
     fn send(&mut self, from: Node, to: Node, packet: Packet) {
         // A connection repeats nothing, and a write without a request id must not be repeated.
-        let is_once = matches!(packet, Packet::Write(..));
+        let is_members = matches!(&packet, Packet::Question(_, question)
+            if matches!(**question, Question::Members(_)));
+        let is_once = is_members || matches!(packet, Packet::Write(..));
         let delays = self.network.delays(from, to, &mut self.chance);
         let copies = if is_once { 1 } else { delays.len() };
-        for delay in delays.into_iter().take(copies) {
+        // A connection on which a command of an administrator waits for so long is broken.
+        let is_broken = |delay: &u64| is_members && *delay > BROKEN_MS;
+        for delay in delays.into_iter().take(copies).filter(|d| !is_broken(d)) {
             self.schedule(delay, Event::Deliver(from, to, packet.clone()));
         }
     }
@@ -667,18 +860,24 @@ impl Run {
     fn want(&mut self, id: u64, wants: Vec<Want>) -> Result<(), String> {
         let from = Node::Member(id);
         let life = self.life_of(from);
+        self.follow_membership(id);
+        self.after_contradiction(id)?;
         for want in wants {
             match want {
                 Want::Send(to, packet) => self.send(from, to, packet),
-                Want::SendSnapshot(to, message, bytes) => {
+                Want::SendSnapshot(to, hello, message, bytes) => {
                     let delays = self
                         .network
                         .delays(from, Node::Member(to), &mut self.chance);
                     match delays.first() {
                         Some(delay) => {
-                            self.schedule(*delay, Event::Snapshot(id, life, to, message, bytes));
+                            let event = Event::Snapshot(id, life, to, hello, message, bytes);
+                            self.schedule(*delay, event);
                         }
-                        None => self.schedule(1_000, Event::SnapshotSent(id, life, to, false)),
+                        None => {
+                            let receiver = message.to;
+                            self.schedule(1_000, Event::SnapshotSent(id, life, receiver, false));
+                        }
                     }
                 }
                 Want::Sync(number) => {
@@ -689,6 +888,9 @@ impl Run {
                 Want::Applied(commands, position) => {
                     let state = self.members[index(id)].state();
                     self.verdict.applied(commands, position, state)?;
+                    if self.verdict.split.is_none() {
+                        self.applied_at.insert(id, position.index);
+                    }
                 }
                 Want::Written(number, generation) => self.verdict.written(number, generation)?,
                 Want::Acknowledged(at, outcome) => self.verdict.acknowledged(at, outcome),
@@ -727,118 +929,6 @@ impl Run {
             self.out(Node::Agent(at), outs);
         }
         self.follow_world();
-    }
-
-    fn fault(&mut self, fault: Fault) -> Result<(), String> {
-        match fault {
-            Fault::Crash(node, ms) => {
-                self.crash(node);
-                self.schedule(ms, Event::Restart(node));
-            }
-            Fault::CrashMembers(ms) => {
-                for id in 1..=MEMBERS {
-                    self.crash(Node::Member(id));
-                    let later = self.chance.between(0, 2_000);
-                    self.schedule(ms + later, Event::Restart(Node::Member(id)));
-                }
-            }
-            Fault::Stall(node, ms) => {
-                self.stalled.insert(node, self.now + ms);
-            }
-            Fault::Isolate(node, ms) => {
-                *self.isolations.entry(node).or_insert(0) += 1;
-                self.network.isolate(node);
-                self.schedule(ms, Event::Rejoin(node));
-            }
-            Fault::Cut(a, b, ms) => {
-                self.network.cut(a, b);
-                self.schedule(ms, Event::Mend(a, b));
-            }
-            Fault::HoldDisk(id, ms) => {
-                self.held.insert(id, self.now + ms);
-            }
-            Fault::CutHosts(a, b, ms) => {
-                if a != b {
-                    self.world.cut(&self.hosts[a], &self.hosts[b]);
-                    self.schedule(ms, Event::MendHosts(a, b));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn crash(&mut self, node: Node) {
-        match node {
-            Node::Member(id) => {
-                let member = &mut self.members[index(id)];
-                if member.is_up() {
-                    member.crash(&mut self.chance);
-                }
-            }
-            Node::Conductor(at) => self.conductors[at].crash(),
-            Node::Agent(at) => self.agents[at].crash(),
-            Node::User | Node::Writer(_) => {}
-        }
-    }
-
-    fn restart(&mut self, node: Node) -> Result<(), String> {
-        match node {
-            Node::Member(id) => {
-                let member = &mut self.members[index(id)];
-                if !member.is_up() {
-                    let wants = member.start(&mut self.chance)?;
-                    let life = member.life;
-                    self.want(id, wants)?;
-                    let first = self.chance.between(1, RAFT_TICK_MS);
-                    self.schedule(first, Event::RaftTick(id, life));
-                }
-            }
-            Node::Conductor(at) => {
-                if !self.conductors[at].up {
-                    let outs = self.conductors[at].start(&mut self.numbers);
-                    self.out(node, outs);
-                }
-            }
-            Node::Agent(at) => {
-                if !self.agents[at].is_up() {
-                    let outs =
-                        self.agents[at].start(&mut self.world, &mut self.chance, &mut self.numbers);
-                    self.out(node, outs);
-                    let life = self.agents[at].life;
-                    self.schedule(AGENT_TICK_MS, Event::AgentTick(at, life));
-                }
-            }
-            Node::User | Node::Writer(_) => {}
-        }
-        Ok(())
-    }
-
-    /// Ends all faults.
-    fn heal(&mut self) -> Result<(), String> {
-        self.healed = true;
-        self.writers.end();
-        for agent in &mut self.agents {
-            agent.devices.unpublish_all();
-        }
-        self.network.heal();
-        self.stalled.clear();
-        self.held.clear();
-        for a in 0..self.hosts.len() {
-            for b in a + 1..self.hosts.len() {
-                self.world.heal(&self.hosts[a], &self.hosts[b]);
-            }
-        }
-        self.follow_world();
-        let nodes = self.nodes();
-        nodes.into_iter().try_for_each(|node| self.restart(node))
-    }
-
-    /// Returns all nodes that can fail.
-    fn nodes(&self) -> Vec<Node> {
-        let mut nodes: Vec<Node> = (1..=MEMBERS).map(Node::Member).collect();
-        nodes.extend((0..CONDUCTORS).map(Node::Conductor));
-        nodes.extend((0..self.agents.len()).map(Node::Agent));
-        nodes
     }
 }
 

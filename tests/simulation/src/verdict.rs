@@ -27,6 +27,10 @@ pub struct Verdict {
     written: Applied,
     /// The furthest state that any member has applied.
     latest: Option<(u64, State)>,
+    /// Whether a quorum may go on without what it had acknowledged, as a directory was put back.
+    pub allows_two_histories: bool,
+    /// Where that was seen.
+    pub split: Option<u64>,
 }
 
 impl Verdict {
@@ -43,6 +47,9 @@ impl Verdict {
     ) -> Result<(), String> {
         for (index, outcome) in commands {
             match self.applied.get(&index) {
+                Some(known) if *known != outcome && self.allows_two_histories => {
+                    self.split.get_or_insert(index);
+                }
                 Some(known) if *known != outcome => {
                     return Err(format!(
                         "members disagree at index {index}: {known} here, {outcome} there"
@@ -55,6 +62,9 @@ impl Verdict {
             }
         }
         match self.positions.get(&position.index) {
+            Some(known) if *known != position && self.allows_two_histories => {
+                self.split.get_or_insert(position.index);
+            }
             Some(known) if *known != position => {
                 return Err(format!("states differ: {known:?} and {position:?}"));
             }

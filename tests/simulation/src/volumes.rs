@@ -362,6 +362,7 @@ impl VolumeUser {
             | Timer::Renew
             | Timer::Look
             | Timer::Write
+            | Timer::Join
             | Timer::Wish(_) => Vec::new(),
         }
     }

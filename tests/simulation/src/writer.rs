@@ -151,7 +151,8 @@ impl Writers {
             | Told::Registered(_)
             | Told::Service(_)
             | Told::Erasures(_)
-            | Told::Volumes(_) => Known::Nothing,
+            | Told::Volumes(_)
+            | Told::Members(_) => Known::Nothing,
         };
         self.known.insert(number, known);
         vec![self.pause()]

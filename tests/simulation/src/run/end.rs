@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use berth_domain::id::TimeMs;
+use berth_domain::migration;
 use berth_domain::operation::Outcome;
 use berth_state::State;
 
@@ -19,10 +20,16 @@ impl Run {
         let Some(state) = leader.state() else {
             return false;
         };
-        let even = self
-            .members
-            .iter()
-            .all(|m| m.position() == leader.position());
+        let Some(membership) = leader.membership().cloned() else {
+            return false;
+        };
+        let mut ids = membership.members.iter().map(|member| member.id);
+        let even = ids.all(|id| {
+            let mut members = self.members.iter();
+            let member = members.find(|member| member.id() == Some(id));
+            member.and_then(Member::position) == leader.position()
+        });
+        let even = even && self.membership_is_at_rest(&membership);
         let asked = self.user.wishes.iter().all(|w| w.is_over());
         let raised = self.finalized_at.is_some() || !self.is_upgrade();
         let erased = state.claims().values().all(|claim| claim.is_in_use());
@@ -59,18 +66,30 @@ impl Run {
             .collect();
         let volumes = state.map(|s| s.volumes().values().filter(|v| !v.is_ready()));
         let volumes: Vec<_> = volumes.into_iter().flatten().collect();
+        let administration = &self.administration;
+        let ids: Vec<_> = self.members.iter().map(Member::id).collect();
+        let up: Vec<_> = self.members.iter().map(Member::is_up).collect();
+        let tasks: Vec<_> = administration.administrators.iter().collect();
+        let lost = &administration.lost;
+        let membership = self.membership();
         format!(
-            "volumes {volumes:?}, positions {positions:?}, {open} open wishes, running {running:?}, raised {raised:?}, \
+            "members {membership:?} on machines {ids:?}, up {up:?}, lost {lost:?}, tasks {tasks:?}, \
+             volumes {volumes:?}, positions {positions:?}, {open} open wishes, running {running:?}, raised {raised:?}, \
              erasing {erasing:?}, hosts at {hosts:?}, conductors at {services:?}"
         )
     }
 
     pub(super) fn finish(&mut self) -> Result<Summary, String> {
+        if self.is_over {
+            return Ok(self.summary(None));
+        }
         let leader = self
             .members
             .iter()
             .find(|m| m.decides())
             .ok_or("nobody leads")?;
+        let membership = leader.membership().ok_or("the leader has no state")?;
+        self.members_are_whole(membership)?;
         let state = leader.state().ok_or("the leader has no state")?;
         let position = leader.position().ok_or("the leader has no state")?;
         verdict::at_rest(state, &self.world, &self.hosts)?;
@@ -80,25 +99,36 @@ impl Run {
         self.verdict.nothing_lost(position.index)?;
         self.writers.compare(self.verdict.all_written())?;
         self.nothing_gated_afterwards()?;
-        let migrations = state.migrations().values();
-        let migrated = migrations
-            .filter(|m| m.state == berth_domain::migration::State::Completed)
-            .count();
+        Ok(self.summary(Some((state, format!("{:?}", position.hash)))))
+    }
+
+    /// Sums up a run; one that ended with two histories has no state.
+    fn summary(&self, end: Option<(&State, String)>) -> Summary {
+        let migrations = end
+            .iter()
+            .flat_map(|(state, _)| state.migrations().values());
+        let migrations: Vec<_> = migrations.map(|m| m.state).collect();
+        let is_completed = |state: &&migration::State| **state == migration::State::Completed;
+        let migrated = migrations.iter().filter(is_completed).count();
         let granted = self.user.wishes.iter();
         let granted = granted.filter(|w| matches!(w.answer, Some(Ok(_))));
         let is_late = |at: Option<TimeMs>| self.finalized_at.is_some() && at > self.finalized_at;
-        Ok(Summary {
+        Summary {
             events: self.events,
             acknowledged: self.verdict.acknowledgements(),
             granted: granted.clone().count(),
             granted_afterwards: granted.filter(|w| is_late(w.first_at)).count(),
-            failed: self.failed(state),
+            failed: end
+                .as_ref()
+                .map_or_else(BTreeMap::new, |(state, _)| self.failed(state)),
             migrated,
-            stayed: state.migrations().len() - migrated,
-            hash: format!("{:?}", position.hash),
+            stayed: migrations.len() - migrated,
+            hash: end.map_or_else(String::new, |(_, hash)| hash),
             volumes: self.volume_user.done,
             writes: self.writers.counts(),
-        })
+            members: self.administration.done,
+            seen: self.seen,
+        }
     }
 
     /// Counts why wishes were refused and operations failed; those that the user gave up are not

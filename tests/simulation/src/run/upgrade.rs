@@ -70,7 +70,7 @@ impl Run {
             Node::Member(id) => self.members[index(id)].level = Level(version),
             Node::Conductor(at) => self.conductors[at].version = version,
             Node::Agent(at) => self.agents[at].version = version,
-            Node::User | Node::Writer(_) => {}
+            Node::User | Node::Writer(_) | Node::Administrator(_) => {}
         }
     }
 

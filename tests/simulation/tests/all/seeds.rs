@@ -28,6 +28,12 @@ const SEEDS_FOR_BUGS: u64 = 200;
 const VOLUMES: u64 = 12;
 /// How many seeds with writes through any member an ordinary test run goes through.
 const WRITERS: u64 = 60;
+/// How many seeds with members that come and go an ordinary test run goes through.
+const MEMBERSHIPS: u64 = 80;
+/// How many seeds with damaged disks an ordinary test run goes through.
+const DAMAGES: u64 = 60;
+/// How many seeds with a directory that is put back an ordinary test run goes through.
+const ROLLBACKS: u64 = 60;
 /// How many orders of a rolling upgrade an ordinary test run goes through.
 const UPGRADES: u64 = 200;
 
@@ -201,12 +207,102 @@ fn forwarded_writes_become_what_was_answered() {
     assert!(seeds < 10 || done.iter().all(|done| *done > 0), "{done:?}");
 }
 
+/// Goal: members come and go, and lose their directories, while everything else goes wrong and users
+/// go on: the voters with whole directories are a quorum at each moment, and in the end the members
+/// are those whose joining was acknowledged, each with a program, and nothing acknowledged is lost.
+///
+/// Replay one with `BERTH_SEED=…` as above; other numbers of seeds by `BERTH_MEMBERSHIPS`.
+#[test]
+fn members_come_and_go() {
+    let with_membership = |seed: u64| Options {
+        has_membership: true,
+        has_writers: seed.is_multiple_of(4),
+        ..options(seed)
+    };
+    let (first, seeds) = range("BERTH_MEMBERSHIPS", MEMBERSHIPS);
+    let results = outcomes(first, seeds, with_membership);
+    let done = results.iter().filter_map(|r| r.as_ref().ok());
+    let done = done.map(|summary| {
+        let done = summary.members;
+        let removals = [done.removed, done.refused, done.ended];
+        [
+            &[done.joined, done.promoted, done.transferred],
+            &removals[..],
+        ]
+        .concat()
+    });
+    let done = done.fold([0; 6], |sum, done| {
+        std::array::from_fn(|at| sum[at] + done[at])
+    });
+    println!(
+        "members joined, promoted by request, transfers, removed, removals refused, ended by \
+         themselves in {seeds} seeds: {done:?}"
+    );
+    none_failed(&results);
+    assert!(seeds < 20 || done.iter().all(|done| *done > 0), "{done:?}");
+}
+
+/// Goal: a member whose disk lost what it had synchronised does not start, whatever is lost and
+/// whenever, and is replaced; a loss of power alone never keeps one from starting; nothing
+/// acknowledged is lost.
+///
+/// Replay one with `BERTH_SEED=…` as above; other numbers of seeds by `BERTH_DAMAGES`.
+#[test]
+fn a_damaged_disk_is_refused_and_replaced() {
+    let with_damage = |seed: u64| Options {
+        has_damage: true,
+        has_membership: seed.is_multiple_of(3),
+        ..options(seed)
+    };
+    let (first, seeds) = range("BERTH_DAMAGES", DAMAGES);
+    let results = outcomes(first, seeds, with_damage);
+    let done = results.iter().filter_map(|r| r.as_ref().ok());
+    let refused: usize = done.clone().map(|s| s.seen.refused).sum();
+    let joined: usize = done.map(|s| s.members.joined).sum();
+    println!("starts refused, members joined in {seeds} seeds: {refused}, {joined}");
+    none_failed(&results);
+    assert!(seeds < 10 || (refused > 0 && joined > 0));
+}
+
+/// Goal: where the directory of a member is put back as a whole, which nothing on its disk shows,
+/// nothing acknowledged is lost, or a member notices: two histories are never both served.
+///
+/// Replay one with `BERTH_SEED=…` as above; other numbers of seeds by `BERTH_ROLLBACKS`.
+#[test]
+fn an_older_directory_is_noticed() {
+    let with_rollback = |seed: u64| Options {
+        has_rollback: true,
+        ..options(seed)
+    };
+    let (first, seeds) = range("BERTH_ROLLBACKS", ROLLBACKS);
+    let results = outcomes(first, seeds, with_rollback);
+    let done = results.iter().filter_map(|r| r.as_ref().ok());
+    let noticed = done.clone().filter(|s| s.seen.contradicted > 0).count();
+    let split: usize = done.map(|s| s.seen.split).sum();
+    println!("noticed by a member, with two histories in {seeds} seeds: {noticed}, {split}");
+    none_failed(&results);
+    assert!(seeds < 20 || (noticed > 0 && split > 0));
+}
+
+/// Returns the first seed and how many there are.
+fn range(variable: &str, usual: u64) -> (u64, u64) {
+    match number("BERTH_SEED") {
+        Some(seed) => (seed, 1),
+        None => (
+            number("BERTH_FIRST_SEED").unwrap_or(1),
+            number(variable).unwrap_or(usual),
+        ),
+    }
+}
+
 #[test]
 fn a_seed_gives_the_same_run_again() {
     for (seed, more) in [(1, false), (2, false), (3, false), (1, true)] {
         let options = Options {
             has_volumes: more,
             has_writers: more,
+            has_membership: more,
+            has_damage: more,
             ..Options::new(seed)
         };
         assert_eq!(outcome(options), outcome(options));
@@ -220,6 +316,8 @@ fn planted_bugs_are_found() {
             outcome(Options {
                 bug: Some(bug),
                 has_writers: matches!(bug, Bug::ForgetDoubt | Bug::AnswerAsItIs),
+                has_membership: bug == Bug::RemoveBelowQuorum,
+                has_damage: bug == Bug::IgnoreWitness,
                 ..Options::new(seed)
             })
             .err()

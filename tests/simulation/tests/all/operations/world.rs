@@ -300,7 +300,8 @@ impl World {
                         Question::Facts(_)
                         | Question::Expired
                         | Question::Service(_)
-                        | Question::Volumes(_) => Told::Lost,
+                        | Question::Volumes(_)
+                        | Question::Members(_) => Told::Lost,
                     };
                     let packet = Packet::Told(call, Box::new(told));
                     let outs = self.agent_takes(host, packet);
@@ -309,7 +310,7 @@ impl World {
                 Packet::Answer(number, result) => {
                     self.answers.insert(number, *result);
                 }
-                Packet::Raft(_)
+                Packet::Raft(..)
                 | Packet::Write(..)
                 | Packet::Snapshot(..)
                 | Packet::Told(..)
