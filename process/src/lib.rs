@@ -8,6 +8,7 @@
 //! | [`keys`] | the keys of a file: those read are known, the others are faults |
 //! | [`encryption`] | which certificates a server has |
 //! | [`access`] | which role may call what |
+//! | `kinds` | counts by kind, for a log that is bounded |
 //! | [`flags`] | the flags that every server has |
 //! | [`listening`] | where a server listens, and the address that others dial |
 //! | [`schedulers`] | the list of schedulers that a program calls |
@@ -28,6 +29,7 @@ pub mod encryption;
 pub mod flags;
 pub mod http1;
 pub mod keys;
+mod kinds;
 pub mod listening;
 pub mod locations;
 pub mod log;
