@@ -8,6 +8,7 @@
 //! | [`keys`] | the keys of a file: those read are known, the others are faults |
 //! | [`encryption`] | which certificates a server has |
 //! | [`access`] | which role may call what |
+//! | [`bounds`] | how much of a server one caller may hold |
 //! | `kinds` | counts by kind, for a log that is bounded |
 //! | [`flags`] | the flags that every server has |
 //! | [`listening`] | where a server listens, and the address that others dial |
@@ -24,6 +25,7 @@
 
 pub mod access;
 mod allocator;
+pub mod bounds;
 pub mod configuration;
 pub mod encryption;
 pub mod flags;
