@@ -9,6 +9,9 @@
 //! | module | what |
 //! |---|---|
 //! | [`table`] | role x resource: how much |
+//! | [`methods`] | which method takes what |
+//! | [`layer`] | in front of the methods |
+//! | `request_body`, `response_body` | what of a request holds a permit, and until when |
 //! | [`refusal`] | the refusal, as a status and in the log |
 //! | [`open_files`] | how many connections the process may have |
 //!
@@ -17,8 +20,12 @@
 //! Invariant: what is counted is given back when its [`Permit`] is dropped, and by nothing else; of a
 //! caller that holds nothing, nothing is stored.
 
+pub mod layer;
+pub mod methods;
 pub mod open_files;
 pub mod refusal;
+mod request_body;
+mod response_body;
 pub mod table;
 
 use std::collections::HashMap;
@@ -28,6 +35,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use berth_tls::{Peer, Role};
 use tonic::Status;
 
+pub use layer::Held;
 pub use open_files::OpenFiles;
 pub use refusal::{Refused, Scope};
 pub use table::{Class, Limits, Resource, Tier, Times};
