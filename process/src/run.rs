@@ -16,6 +16,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::bounds::open_files;
 use crate::configuration::Faults;
 use crate::log::Log;
 use crate::{secrecy, terminal};
@@ -112,6 +113,8 @@ pub fn main<F: Parser, C, E: Error + 'static>(
         return wrong(&message);
     }
     report_aborting_panics(explain(&Cause::Panic));
+    let open_files = open_files::raise();
+    tracing::debug!(open_files, "limit of open files");
     if let Err(error) = secrecy::hide_memory() {
         tracing::warn!(%error, "core dumps of this process are possible and would hold its keys");
     }

@@ -18,10 +18,12 @@ use berth_proto::agent::v1::compute_agent_service_server::{self, ComputeAgentSer
 use berth_proto::agent::v1::volume_agent_service_server;
 use berth_proto::client::members::{Learner, learn_until};
 use berth_proto::client::{Dialer, SchedulerChannel};
+use berth_tls::material::Protocol;
 use berth_tls::{Role, Tls};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use tonic::service::Routes;
 use uuid::Uuid;
 
 use crate::config::{Config, DriverKind, Valid};
@@ -260,15 +262,18 @@ impl ComputeAgent {
         };
         let certificates = self.tls.clone();
         let certificates = certificates.map(|tls| tokio::spawn(tls.follow(stopping.clone())));
-        let server = server::new(self.tls.as_ref())
-            .add_service(ComputeAgentServiceServer::new(api))
-            .add_optional_service(volumes.as_ref().map(Running::service))
+        let routes = Routes::new(ComputeAgentServiceServer::new(api))
             .add_service(health_service)
             .add_service(REFLECTION.v1())
             .add_service(REFLECTION.v1alpha());
-        let incoming = server::incoming(self.listener, self.tls);
+        let routes = match volumes.as_ref().map(Running::service) {
+            Some(service) => routes.add_service(service),
+            None => routes,
+        };
+        let server = server::new(self.tls.as_ref(), server::limits());
+        let incoming = server::incoming(self.listener, self.tls, Protocol::Grpc);
         let closing = stopping.clone().cancelled_owned();
-        let mut server = tokio::spawn(server.serve_with_incoming_shutdown(incoming, closing));
+        let mut server = tokio::spawn(server.serve(routes, incoming, closing));
         // The core runs until it is known whether the promise could be withdrawn.
         let ending = CancellationToken::new();
         let mut shell = tokio::spawn(shell.run(ending.clone()));

@@ -57,6 +57,7 @@ use berth_proto::csi::v1::node_server::{self, NodeServer};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use tonic::service::Routes;
 
 use crate::config::PmemPrograms;
 use crate::error::Error;
@@ -154,15 +155,16 @@ impl Managed {
                 served: SERVED,
             };
             // The folder's mode limits access to the socket.
-            let server = server::new(None)
-                .add_service(IdentityServer::new(IdentityApi::new(driver)))
+            let routes = Routes::new(IdentityServer::new(IdentityApi::new(driver)))
                 .add_service(NodeServer::new(node))
                 .add_service(reflection.v1())
                 .add_service(reflection.v1alpha());
             let closing = stopping.clone().cancelled_owned();
             let incoming = socket.incoming();
+            let server = server::new(None, server::limits());
+            let serving = server.serve_socket(routes, incoming, closing);
             tokio::spawn(async move {
-                let served = server.serve_with_incoming_shutdown(incoming, closing).await;
+                let served = serving.await;
                 drop(socket);
                 if let Err(error) = served {
                     tracing::error!(%error, "serving the kubelet's socket failed");

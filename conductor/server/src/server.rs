@@ -15,9 +15,11 @@ use berth_proto::client::members::{Learner, learn_until};
 use berth_proto::client::{Dialer, SchedulerChannel};
 use berth_proto::conductor::v1::conductor_service_server::{self, ConductorServiceServer};
 use berth_tls::Tls;
+use berth_tls::material::Protocol;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
+use tonic::service::Routes;
 
 use crate::agents::{Agents, Timeouts};
 use crate::config::Config;
@@ -149,14 +151,14 @@ impl Conductor {
         };
         let certificates = self.tls.clone();
         let certificates = certificates.map(|tls| tokio::spawn(tls.follow(stopping.clone())));
-        let server = server::new(self.tls.as_ref())
-            .add_service(ConductorServiceServer::new(api))
+        let routes = Routes::new(ConductorServiceServer::new(api))
             .add_service(health_service)
             .add_service(REFLECTION.v1())
             .add_service(REFLECTION.v1alpha());
-        let incoming = server::incoming(self.listener, self.tls);
+        let server = server::new(self.tls.as_ref(), server::limits());
+        let incoming = server::incoming(self.listener, self.tls, Protocol::Grpc);
         let closing = stopping.clone().cancelled_owned();
-        let mut server = tokio::spawn(server.serve_with_incoming_shutdown(incoming, closing));
+        let mut server = tokio::spawn(server.serve(routes, incoming, closing));
         let mut supervisor = tokio::spawn(supervising);
         let registration = tokio::spawn(registering);
         tracing::info!(address = %self.address, name = %self.name, "serving");

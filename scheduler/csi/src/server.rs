@@ -13,6 +13,7 @@ use berth_proto::csi::v1::identity_server::{self, IdentityServer};
 use berth_tls::Role;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use tonic::service::Routes;
 
 use crate::config::Config;
 use crate::controller::{ControllerApi, IdentityApi, Settings};
@@ -66,14 +67,14 @@ async fn serve(config: Config, mut shutdown: Shutdown) -> Result<(), Error> {
     let closing = stopping.clone().cancelled_owned();
     let mut learning = tokio::spawn(learn_until(learner, closing));
     // The permissions of its directory say which users may connect.
-    let server = server::new(None)
-        .add_service(IdentityServer::new(IdentityApi::new(&config.driver_name)))
+    let routes = Routes::new(IdentityServer::new(IdentityApi::new(&config.driver_name)))
         .add_service(ControllerServer::new(api))
         .add_service(REFLECTION.v1())
         .add_service(REFLECTION.v1alpha());
     let closing = stopping.clone().cancelled_owned();
     let incoming = socket.incoming();
-    let mut server = tokio::spawn(server.serve_with_incoming_shutdown(incoming, closing));
+    let server = server::new(None, server::limits());
+    let mut server = tokio::spawn(server.serve_socket(routes, incoming, closing));
     tracing::info!(endpoint = config.csi_endpoint, "serving");
     let stopped = stopping.clone().cancelled_owned();
     let mut answering = answering.map(|answering| tokio::spawn(answering.run(stopped)));

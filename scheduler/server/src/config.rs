@@ -59,13 +59,13 @@ pub struct Config {
     pub request_bytes_max: usize,
     /// Timeout of a request, after which the client gets the error that its outcome is unknown.
     pub request_timeout_ms: u64,
-    /// How many requests of one connection are worked on at once.
+    /// How many requests of one connection may be open at once.
     pub requests_per_connection_max: usize,
     /// How many changes are kept for watches; who is further behind lists again.
     pub watch_history_max: usize,
     /// How many bytes of changes are kept for watches, of events and of providers each.
     pub watch_history_bytes_max: usize,
-    /// How many watches of events are served at once.
+    /// How many requests that last are served at once: watches, and waiting for operations.
     pub watches_max: usize,
     /// The interval of Raft's clock.
     pub raft_tick_ms: u64,

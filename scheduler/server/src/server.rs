@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use berth_domain::version::ServiceVersion;
 use berth_process::server::{self, Reflection};
-use berth_process::{BoxFuture, Faults, Shutdown, listening};
+use berth_process::{BoxFuture, Faults, Shutdown, bounds, listening};
 use berth_proto::audit::v1::audit_service_server::{self, AuditServiceServer};
 use berth_proto::client::Dialer;
 use berth_proto::cluster::v1::cluster_service_server::{self, ClusterServiceServer};
@@ -38,10 +38,12 @@ use berth_proto::volume::v1::volume_service_server::{self, VolumeServiceServer};
 use berth_replication::runtime::{Ended, Handle, Runtime, Settings, StopError};
 use berth_replication::transport::{self, Forwarder};
 use berth_store::FileDisk;
+use berth_tls::material::Protocol;
 use berth_tls::{Role, Tls};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use tonic::service::Routes;
 
 use crate::config::Config;
 use crate::error::Error;
@@ -243,7 +245,6 @@ impl Scheduler {
                 transport_options.clone(),
             ),
             leader_wait: two_elections(&self.config),
-            watches_max: self.config.watches_max,
             stopping: stopping.clone(),
             level,
             versions: versions.clone(),
@@ -287,9 +288,7 @@ impl Scheduler {
         let certificates = certificates.map(|tls| spawn(tls.follow(stopping.clone())));
 
         let limit = self.config.request_bytes_max;
-        let server = server::new(self.tls.as_ref())
-            .concurrency_limit_per_connection(self.config.requests_per_connection_max)
-            .add_service(raft_service)
+        let routes = Routes::new(raft_service)
             .add_service(
                 SchedulerServiceServer::new(SchedulerApi(context.clone()))
                     .max_decoding_message_size(limit),
@@ -351,9 +350,10 @@ impl Scheduler {
             .add_service(health_service)
             .add_service(REFLECTION.v1())
             .add_service(REFLECTION.v1alpha());
-        let incoming = server::incoming(self.listener, self.tls);
-        let mut server =
-            spawn(server.serve_with_incoming_shutdown(incoming, closing.clone().cancelled_owned()));
+        let server = server::new(self.tls.as_ref(), grpc_limits(&self.config));
+        let incoming = server::incoming(self.listener, self.tls, Protocol::Grpc);
+        let closed = closing.clone().cancelled_owned();
+        let mut server = spawn(server.serve(routes, incoming, closed));
         tracing::info!(address = %self.address, advertise = %self.advertise, "serving");
 
         let ended = tokio::select! {
@@ -397,6 +397,16 @@ fn placement_options(config: &Config) -> Result<placement_rest::Options, Error> 
         timeout: Duration::from_millis(config.request_timeout_ms),
         connections_max: config.placement_connections_max,
     })
+}
+
+/// Returns the limits of the gRPC server.
+fn grpc_limits(config: &Config) -> bounds::Limits {
+    let streams = u32::try_from(config.requests_per_connection_max).unwrap_or(u32::MAX);
+    bounds::Limits {
+        streams,
+        watches: config.watches_max as u64,
+        ..server::limits().with_messages(config.request_bytes_max as u64)
+    }
 }
 
 /// Returns twice the longest time until an election.

@@ -63,8 +63,6 @@ pub(crate) struct Setup {
     pub(crate) forwarder: Forwarder,
     /// How long to wait for a new leader.
     pub(crate) leader_wait: Duration,
-    /// Maximum number of concurrent event watches.
-    pub(crate) watches_max: usize,
     /// Cancelled when the process stops.
     pub(crate) stopping: CancellationToken,
     /// This member's service version.
@@ -84,7 +82,6 @@ struct Inner {
     table: Arc<Table>,
     explanations: Arc<Semaphore>,
     planners: Arc<Semaphore>,
-    watches: Arc<Semaphore>,
     refusals: Mutex<Refusals>,
     started: Instant,
     /// Whether the cluster is known to be bootstrapped, or was waited for.
@@ -128,7 +125,6 @@ impl From<NoOutcome> for Status {
 impl Context {
     pub(crate) fn new(setup: Setup) -> Self {
         let liveness = Mutex::new(Liveness::new(setup.liveness_limit_ms));
-        let watches = Arc::new(Semaphore::new(setup.watches_max));
         Self {
             inner: Arc::new(Box::new(Inner {
                 setup,
@@ -137,7 +133,6 @@ impl Context {
                 table: Arc::default(),
                 explanations: Arc::new(Semaphore::new(EXPLANATIONS_MAX)),
                 planners: Arc::new(Semaphore::new(PLANNERS_MAX)),
-                watches,
                 refusals: Mutex::default(),
                 started: Instant::now(),
                 bootstrapped: AtomicBool::new(false),
@@ -153,14 +148,10 @@ impl Context {
         &self.inner.setup.feed
     }
 
-    /// Returns a permit for an event watch, if one is available.
-    pub(crate) fn watch_permit(&self) -> Option<OwnedSemaphorePermit> {
-        self.inner.watches.clone().try_acquire_owned().ok()
-    }
-
-    /// Returns a permit to compute a plan, if one is available.
-    pub(crate) fn planner_permit(&self) -> Option<OwnedSemaphorePermit> {
-        self.inner.planners.clone().try_acquire_owned().ok()
+    /// Waits for the turn to compute a plan. How many wait is bounded in front of the services.
+    pub(crate) async fn planner_turn(&self) -> OwnedSemaphorePermit {
+        let turn = self.inner.planners.clone().acquire_owned().await;
+        turn.expect("the semaphore is never closed")
     }
 
     pub(crate) fn cluster_id(&self) -> &str {

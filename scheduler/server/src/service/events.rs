@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use berth_domain::event::{Change, Event, Kind, Name, Record};
 use berth_domain::refusal::{Code, Refusal};
+use berth_process::bounds::Held;
 use berth_proto::convert::event::read_name;
 use berth_proto::convert::{Invalid, field};
 use berth_proto::event::v1;
@@ -23,7 +24,7 @@ use berth_proto::types::v1::ReadConsistency;
 use berth_state::State;
 use prost::Message as _;
 use tokio::sync::mpsc::error::SendTimeoutError;
-use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
@@ -59,10 +60,10 @@ impl EventService for EventApi {
         &self,
         request: Request<v1::WatchRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
+        let held = Held::of(&request);
         let wire = request.into_inner();
         let after = wire.after_revision;
         let filter = Filter::read(wire)?;
-        let permit = self.0.watch_permit().ok_or_else(too_many)?;
         let snapshot = match after {
             0 => Some(self.0.state(ReadConsistency::Linearizable.into()).await?),
             after => {
@@ -70,6 +71,9 @@ impl EventService for EventApi {
                 None
             }
         };
+        if let Some(held) = &held {
+            held.take_over();
+        }
         let (messages, stream) = mpsc::channel(WAITING_MAX);
         let (end, ended) = oneshot::channel();
         let watching = Watching {
@@ -79,7 +83,7 @@ impl EventService for EventApi {
             filter: Arc::new(filter),
             sent_revision: after,
             last_sent: Instant::now(),
-            _permit: permit,
+            _held: held,
         };
         tokio::spawn(async move {
             if let Some(status) = watching.run(snapshot).await {
@@ -279,8 +283,8 @@ struct Watching {
     last_sent: Instant,
     /// Maximum time for a client to take a message.
     patience: Duration,
-    /// Held as long as the watch goes on.
-    _permit: OwnedSemaphorePermit,
+    /// Held as long as the watch goes on, which may notice late that its client is gone.
+    _held: Option<Held>,
 }
 
 impl Watching {
@@ -429,12 +433,6 @@ fn cut_off() -> Refusal {
     let message = "this member has no leader and may miss changes";
     Refusal::new(Code::Unavailable, "LEADER_LOST", message)
         .with_hint("resume at another member, after the latest revision received")
-}
-
-fn too_many() -> Status {
-    let message = "this member has reached its maximum number of watches";
-    let refusal = Refusal::new(Code::ResourceExhausted, "TOO_MANY_WATCHES", message);
-    to_status(&refusal.with_hint("use another member, or raise watches_max"))
 }
 
 fn too_slow(patience: Duration) -> Refusal {

@@ -14,8 +14,9 @@ use berth_domain::migration;
 use berth_domain::name::HostName;
 use berth_domain::overcommit::AllocationRatio;
 use berth_domain::policy::{RATIO_MILLI_MAX, RATIO_MILLI_MIN};
-use berth_domain::refusal::{Code, Refusal};
+use berth_domain::refusal::Refusal;
 use berth_domain::signals::swap_warnings;
+use berth_process::bounds::Held;
 use berth_proto::convert::{Invalid, ResourceName as _, field};
 use berth_proto::planner::v1;
 use berth_proto::planner::v1::planner_service_server::PlannerService;
@@ -40,19 +41,17 @@ const BUDGET_MAX: u64 = 100_000_000;
 pub(crate) struct PlannerApi(pub(crate) Context);
 
 impl PlannerApi {
-    /// Computes a plan on a frozen state, unless too many are being computed.
+    /// Computes a plan on a frozen state, as soon as a processor is there for it. What its request
+    /// holds is held until then though its client is gone: else each would start many.
     async fn plan<T: Send + 'static>(
         &self,
+        held: Option<Held>,
         state: State,
         work: impl FnOnce(&State) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<T, Status> {
-        let Some(permit) = self.0.planner_permit() else {
-            let message = "the maximum number of plans is being computed";
-            let refusal = Refusal::new(Code::ResourceExhausted, "PLANNER_BUSY", message);
-            return Err(to_status(&refusal.with_hint("retry a little later")));
-        };
+        let turn = self.0.planner_turn().await;
         let planned = tokio::task::spawn_blocking(move || {
-            let _permit = permit;
+            let _held = (turn, held);
             work(&state)
         });
         let planned = planned
@@ -137,6 +136,7 @@ impl PlannerService for PlannerApi {
         &self,
         request: Request<v1::VerifyClusterRequest>,
     ) -> Result<Response<v1::VerifyClusterResponse>, Status> {
+        let held = Held::of(&request);
         let wire = request.into_inner();
         let (failing, names) = read_domains(&wire)?;
         let budget = budget(wire.budget)?;
@@ -145,7 +145,7 @@ impl PlannerService for PlannerApi {
         let work = move |state: &State| verify::verify(state, failing, &names, budget);
         let hosts = self.hosts(&state, failing, &wire.names);
         self.must_lead()?;
-        let verdicts = self.plan(state, work).await?;
+        let verdicts = self.plan(held, state, work).await?;
         Ok(Response::new(v1::VerifyClusterResponse {
             domains: verdicts.iter().map(write_verdict).collect(),
             hosts,
@@ -157,12 +157,13 @@ impl PlannerService for PlannerApi {
         &self,
         request: Request<v1::GetScoreRequest>,
     ) -> Result<Response<v1::GetScoreResponse>, Status> {
+        let held = Held::of(&request);
         let wire = request.into_inner();
         let state = self.0.state(wire.consistency).await?;
         let revision = state.revision();
         let (live, unreported_hosts) = self.live(&state)?;
         let work = move |state: &State| balance::score(state, &live);
-        let score = self.plan(state, work).await?;
+        let score = self.plan(held, state, work).await?;
         Ok(Response::new(v1::GetScoreResponse {
             score: Some(write_score(&score)),
             revision,
@@ -174,6 +175,7 @@ impl PlannerService for PlannerApi {
         &self,
         request: Request<v1::PlanBalanceRequest>,
     ) -> Result<Response<v1::PlanBalanceResponse>, Status> {
+        let held = Held::of(&request);
         let wire = request.into_inner();
         let params = read_balance(&wire);
         let state = self.0.state(wire.consistency).await?;
@@ -182,12 +184,12 @@ impl PlannerService for PlannerApi {
         if let Some(flavor) = field::optional_name(&wire.fit_flavor, "fit_flavor")? {
             let count = vm_count(wire.fit_count)?;
             let work = move |state: &State| balance::plan_headroom(state, &flavor, count);
-            let plan = self.plan(state, work).await?;
+            let plan = self.plan(held, state, work).await?;
             let response = write_headroom(&plan, revision, unreported);
             return Ok(Response::new(response));
         }
         let work = move |state: &State| balance::plan_balance(state, live, &params);
-        let plan = self.plan(state, work).await?;
+        let plan = self.plan(held, state, work).await?;
         Ok(Response::new(write_plan(&plan, revision, unreported)))
     }
 
@@ -195,12 +197,13 @@ impl PlannerService for PlannerApi {
         &self,
         request: Request<v1::GetCapacityRequest>,
     ) -> Result<Response<v1::GetCapacityResponse>, Status> {
+        let held = Held::of(&request);
         let wire = request.into_inner();
         let params = read_capacity(&wire)?;
         let state = self.0.state(wire.consistency).await?;
         let revision = state.revision();
         let work = move |state: &State| capacity::capacity(state, &params);
-        let ratios = self.plan(state, work).await?;
+        let ratios = self.plan(held, state, work).await?;
         Ok(Response::new(v1::GetCapacityResponse {
             ratios: ratios.iter().map(write_capacity).collect(),
             revision,
