@@ -39,7 +39,7 @@ pub(crate) async fn listen<F, A>(
 {
     let handshakes = server::Limits {
         handshake: limits.write_timeout,
-        ..server::Limits::default()
+        ..berth_process::server::handshakes()
     };
     let incoming = Incoming::bounded(listener, Transport::ServerOnly(tls), handshakes);
     http1::listen(incoming, answer, limits, stop).await;

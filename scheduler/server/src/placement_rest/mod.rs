@@ -51,8 +51,9 @@ use std::time::Duration;
 
 use axum::body::Body;
 use berth_process::http1::{self, Limits};
+use berth_process::server;
+use berth_tls::Tls;
 use berth_tls::material::Protocol;
-use berth_tls::{Incoming, Tls};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -101,7 +102,7 @@ pub(crate) async fn serve(
         idle_timeout: options.timeout,
     };
     let api = Arc::new(Api::new(context, options));
-    let incoming = Incoming::new(listener, tls, Protocol::Http);
+    let incoming = server::incoming(listener, tls, Protocol::Http);
     let answer = move |request: axum::http::Request<_>| api.clone().answer(request.map(Body::new));
     http1::listen(incoming, answer, limits, stop).await;
 }

@@ -7,7 +7,7 @@ use berth_scheduler::{Config, Profile, Start};
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use uuid::Uuid;
 
 use crate::common::rest::{ask, send};
@@ -51,25 +51,43 @@ async fn silent_connections_are_closed() {
     }
 }
 
-/// Goal: there are never more connections than are allowed, and who waits gets his turn. Method:
-/// two may; the third is answered when one of them goes.
+/// Returns a connection from another address of this machine.
+async fn connect_from(source: [u8; 4], address: SocketAddr) -> TcpStream {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.bind((source, 0).into()).expect("an address");
+    socket.connect(address).await.expect("a connection")
+}
+
+/// Goal: there are never more connections than are allowed, one address never has all of them, and a
+/// client that waits gets its turn. Method: four may, and two of each address.
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_are_bounded() {
-    let (_member, address, _directory) = serve(|config| config.placement_connections_max = 2).await;
+    let (_member, address, _directory) = serve(|config| config.placement_connections_max = 4).await;
     let request = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n";
     let mut held = Vec::new();
-    for _ in 0..2 {
-        let mut stream = TcpStream::connect(address).await.expect("a connection");
-        stream.write_all(request).await.expect("sent");
-        assert_ne!(stream.read_u8().await.expect("an answer"), 0);
-        held.push(stream);
+    for source in [2, 3] {
+        let source = [127, 0, 0, source];
+        for _ in 0..2 {
+            let mut stream = connect_from(source, address).await;
+            stream.write_all(request).await.expect("sent");
+            assert_ne!(stream.read_u8().await.expect("an answer"), 0);
+            held.push(stream);
+        }
+        if held.len() < 4 {
+            let mut third = connect_from(source, address).await;
+            third.write_all(request).await.expect("sent");
+            let answer = rest_of(&mut third).await;
+            assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
+            let what = "too many connections: 2 of address 127.0.0.2 at most";
+            assert!(answer.ends_with(what), "{answer}");
+        }
     }
-    let mut third = TcpStream::connect(address).await.expect("a connection");
-    third.write_all(request).await.expect("sent");
-    let early = tokio::time::timeout(Duration::from_millis(300), third.read_u8()).await;
-    assert!(early.is_err(), "a third connection is answered");
+    let mut fifth = connect_from([127, 0, 0, 4], address).await;
+    fifth.write_all(request).await.expect("sent");
+    let early = tokio::time::timeout(Duration::from_millis(300), fifth.read_u8()).await;
+    assert!(early.is_err(), "a fifth connection is answered");
     held.pop();
-    let answer = tokio::time::timeout(common::PATIENCE, third.read_u8()).await;
+    let answer = tokio::time::timeout(common::PATIENCE, fifth.read_u8()).await;
     assert_eq!(answer.expect("in time").expect("an answer"), b'H');
 }
 
