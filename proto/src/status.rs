@@ -25,6 +25,8 @@ pub const NOT_LEADER: &str = "NOT_LEADER";
 pub const OUTCOME_UNKNOWN: &str = "OUTCOME_UNKNOWN";
 /// The key in a refusal's metadata that names the leader's address, as `http://127.0.0.1:7100`.
 pub const LEADER: &str = "leader";
+/// The key in the metadata of a refusal by the layers in front of a server that holds its hint.
+const HINT: &str = "hint";
 /// The most bytes of encoded details, before base64 makes them a third longer; the smallest limit
 /// of headers among usual peers is 16 KiB.
 pub const DETAILS_MAX: usize = 8 * 1024;
@@ -77,20 +79,29 @@ pub fn from_status(status: &Status) -> Refusal {
         message => message.to_owned(),
     };
     cut(&mut message, MESSAGE_MAX);
-    let reason = reason_of(status);
-    let reason = reason.as_deref().unwrap_or(code_name(status.code()));
-    Refusal::new(domain_code(status.code()), reason, message)
+    let info = info_of(status).unwrap_or_default();
+    let reason = match &*info.reason {
+        "" => code_name(status.code()),
+        reason => reason,
+    };
+    let refusal = Refusal::new(domain_code(status.code()), reason, message);
+    info.metadata
+        .into_iter()
+        .fold(refusal, |refusal, (key, value)| match &*key {
+            HINT => refusal.with_hint(value),
+            key => refusal.with(key, value),
+        })
 }
 
-/// Returns the reason that stands beside a refusal which is not ours as a whole, as of the layer in
-/// front of a server.
-fn reason_of(status: &Status) -> Option<String> {
+/// Returns what stands beside a refusal which is not ours as a whole, as of the layers in front of a
+/// server.
+fn info_of(status: &Status) -> Option<pb::ErrorInfo> {
     let details = pb::Status::decode(status.details()).ok()?.details;
     let info = details
         .into_iter()
         .find(|any| any.type_url == ERROR_INFO_URL)?;
     let info = pb::ErrorInfo::decode(&*info.value).ok()?;
-    (info.domain == ERROR_DOMAIN && !info.reason.is_empty()).then_some(info.reason)
+    (info.domain == ERROR_DOMAIN && !info.reason.is_empty()).then_some(info)
 }
 
 /// Returns the refusal in the details of a status; absent where none of our servers made it.

@@ -3,7 +3,11 @@
 //! | module | what it tests |
 //! |---|---|
 //! | `access` | the table of roles and methods against the services and the document |
+//! | `bounds` | what one caller may hold of a server, on real sockets |
 //! | `encryption` | the flags and keys of certificates |
+//! | `limits` | the methods that take more than a request, and the document of the limits |
 
 mod access;
+mod bounds;
 mod encryption;
+mod limits;
