@@ -1,4 +1,4 @@
-"""A cluster with certificates on loopback, and gRPC calls with any of them; for the attacks b1, b4, b7.
+"""A cluster with certificates on loopback, and gRPC calls with any of them; for the attacks b1, b3, b4, b7.
 
 Not a client: it encodes the few messages that the attacks send, and reads status and details of the
 answers as bytes. The calls go through curl, which must know HTTP/2.
@@ -115,6 +115,11 @@ class Cluster:
         names = ("scheduler", "conductor", "h1", "h2")
         self.address = {name: f"127.0.0.1:{port}" for name, port in zip(names, ports)}
         self.processes = []
+        self.files_max = None
+
+    def limit_files(self, count):
+        """Has each program open so many files at most."""
+        self.files_max = count
 
     def config(self, host):
         """Returns the configuration of the agent of a host."""
@@ -174,6 +179,8 @@ class Cluster:
 
     def spawn(self, program, role, name, *options):
         command = [self.programs[program], *options, *self.flags(role, name)]
+        if self.files_max:
+            command[:0] = ["prlimit", f"--nofile={self.files_max}:{self.files_max}", "--"]
         with open(self.folder / f"{name}.log", "wb") as log:
             self.processes.append(subprocess.Popen(command, stdout=log, stderr=log))
 

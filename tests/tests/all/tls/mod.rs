@@ -7,6 +7,7 @@
 //!
 //! | file | what |
 //! |---|---|
+//! | `bounds` | callers that take all that they get of a server |
 //! | `controller` | volumes: controller, schedulers and agents, and Kubernetes |
 //! | `revocation` | certificates that are revoked while connections are open |
 //! | `rogue` | callers that use their certificate against others |
@@ -14,6 +15,7 @@
 //!
 //! The documented setup, and what takes `curl`, are in the target `real`.
 
+mod bounds;
 mod controller;
 mod revocation;
 mod rogue;
