@@ -36,6 +36,9 @@ pub const NOT_TRUSTED: &str = "CERTIFICATE_NOT_TRUSTED";
 /// The reason of a refusal because the caller presented no certificate.
 pub const NO_CERTIFICATE: &str = "NO_CERTIFICATE";
 
+/// The reason of a refusal because no program of this version has the method.
+pub const UNKNOWN_METHOD: &str = "UNKNOWN_METHOD";
+
 /// The metadata key in which a conductor forwards the principal of its caller.
 pub const ON_BEHALF_OF: &str = "berth-on-behalf-of";
 
@@ -167,14 +170,16 @@ pub fn authorize(peer: Option<&Peer>, path: &str, now: i64) -> Result<(), Status
         return Ok(());
     }
     let roles = table::roles(method).map(Role::as_str).collect::<Vec<_>>();
-    let what = match roles.is_empty() {
-        true => format!("no role may call {method}: it is not in the access table"),
-        false => format!(
-            "{} may not call {method}: that is for {}",
-            identity.principal(),
-            roles.join(", ")
-        ),
-    };
+    if roles.is_empty() {
+        // As from a server without certificates: a newer client then does without the method.
+        let what = format!("this program has no method {method}");
+        return Err(refused(Code::Unimplemented, UNKNOWN_METHOD, what));
+    }
+    let what = format!(
+        "{} may not call {method}: that is for {}",
+        identity.principal(),
+        roles.join(", ")
+    );
     Err(refused(Code::PermissionDenied, ROLE_NOT_ALLOWED, what))
 }
 
@@ -286,7 +291,7 @@ mod tests {
             ROLE_NOT_ALLOWED
         );
         let unknown = refusal(Some(&ann), "/berth.new.v1.NewService/New", 1);
-        assert_eq!(unknown.code(), Code::PermissionDenied);
+        assert_eq!(unknown.code(), Code::Unimplemented);
         assert_eq!(refusal(None, path, 1).code(), Code::Unauthenticated);
     }
 }
