@@ -165,7 +165,7 @@ impl Node for NodeApi {
     ) -> Answered<NodeGetVolumeStatsResponse> {
         let request = request.into_inner();
         let id = request::volume_id(request.volume_id)?;
-        let path = request::required(request.volume_path, "volume_path")?;
+        let path = request::known_path(request.volume_path, "volume_path")?;
         let request = blocking(&self.host, move |host| stats::stats(host, &id, &path));
         request.await.map(Response::new).map_err(|r| to_status(&r))
     }

@@ -1,7 +1,7 @@
 //! Requests, read and doubted.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use berth_proto::convert::Invalid;
 use berth_proto::convert::csi::{Origin, Parameters, Usage, capability, parameters};
@@ -125,25 +125,38 @@ impl Publish {
 /// Reads the id of a volume.
 pub(super) fn volume_id(id: String) -> Result<String, Invalid> {
     let id = required(id, "volume_id")?;
-    if id.len() > ID_LENGTH_MAX || id.contains(char::is_control) {
-        let rule = format!("must have at most {ID_LENGTH_MAX} bytes, without control characters");
+    let is_path = id.starts_with('/') || id.split('/').any(|part| part == "..");
+    if id.len() > ID_LENGTH_MAX || id.contains(char::is_control) || is_path {
+        let rule = format!(
+            "must have at most {ID_LENGTH_MAX} bytes, without control characters, and must not be a \
+             path that is absolute or goes up"
+        );
         return Err(Invalid::new("volume_id", rule));
     }
     Ok(id)
 }
 
-/// Reads a path.
+/// Reads a path at which something is mounted or unmounted.
 pub(super) fn path(path: String, field: &str) -> Result<PathBuf, Invalid> {
+    let path = known_path(path, field)?;
+    match Path::new(&path).is_absolute() {
+        true => Ok(path.into()),
+        false => Err(Invalid::new(field, "must be an absolute path")),
+    }
+}
+
+/// Reads a path that is only looked up among those of a volume.
+pub(super) fn known_path(path: String, field: &str) -> Result<String, Invalid> {
     let path = required(path, field)?;
-    let is_good = Path::new(&path).is_absolute()
-        && path.len() <= PATH_LENGTH_MAX
-        && !path.contains(char::is_control);
-    let rule = format!(
-        "must be an absolute path of at most {PATH_LENGTH_MAX} bytes, without control characters"
-    );
-    is_good
-        .then(|| PathBuf::from(path))
-        .ok_or_else(|| Invalid::new(field, rule))
+    let mut parts = Path::new(&path).components();
+    let goes_up = parts.any(|part| part == Component::ParentDir);
+    if goes_up || path.len() > PATH_LENGTH_MAX || path.contains(char::is_control) {
+        let rule = format!(
+            "must be a path of at most {PATH_LENGTH_MAX} bytes, without control characters and .."
+        );
+        return Err(Invalid::new(field, rule));
+    }
+    Ok(path)
 }
 
 /// Reads a text that must be there.
@@ -151,5 +164,34 @@ pub(super) fn required(text: String, field: &str) -> Result<String, Invalid> {
     match text.is_empty() {
         true => Err(Invalid::new(field, "is required")),
         false => Ok(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: no path leaves the folder that it is below, and no id is taken for a path.
+    #[test]
+    fn paths_and_ids_go_nowhere_else() {
+        for good in ["/var/lib/kubelet/pods/a/mount", "/a", "/a/..b/c.."] {
+            assert!(path(good.to_owned(), "target_path").is_ok(), "{good}");
+        }
+        for bad in ["", "a/b", "/a/../b", "/..", "/a/..", "/a\0b", "/a\nb"] {
+            assert!(path(bad.to_owned(), "target_path").is_err(), "{bad:?}");
+        }
+        assert!(known_path("some/path".to_owned(), "volume_path").is_ok());
+        for bad in ["", "../a", "/a/../b", "a\0"] {
+            assert!(
+                known_path(bad.to_owned(), "volume_path").is_err(),
+                "{bad:?}"
+            );
+        }
+        for good in ["csi-0123", "a..b", "pvc/1"] {
+            assert!(volume_id(good.to_owned()).is_ok(), "{good}");
+        }
+        for bad in ["", "/etc", "..", "../a", "a/../../b", "a\0b"] {
+            assert!(volume_id(bad.to_owned()).is_err(), "{bad:?}");
+        }
     }
 }

@@ -24,6 +24,9 @@ use super::folder::io_error;
 use super::manager::{BEGINNING_BYTES, Error};
 use crate::command;
 
+/// Options of every file system: pods and guests write its files, so none of them is a device of the
+/// host or changes the user of a process there. The flags of a volume come later and prevail.
+const UNTRUSTED: [&str; 2] = ["nosuid", "nodev"];
 /// How often it is looked whether a device is free.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
@@ -330,13 +333,10 @@ impl Programs {
     ) -> Result<bool, Error> {
         let kind = kind.to_string();
         let mount = |is_dax: bool| {
-            let flags = flags.iter().copied().chain(is_dax.then_some("dax"));
-            let flags: Vec<&str> = flags.collect();
+            let flags = UNTRUSTED.iter().chain(flags).copied();
+            let flags: Vec<&str> = flags.chain(is_dax.then_some("dax")).collect();
             let flags = flags.join(",");
-            let mut options = vec!["-t", kind.as_str()];
-            if !flags.is_empty() {
-                options.extend(["-o", flags.as_str()]);
-            }
+            let options = ["-t", kind.as_str(), "-o", flags.as_str()];
             let mounted = self.run(&self.mount, &options, &[device, target], self.limit);
             mounted.map(|_| is_dax)
         };
@@ -366,7 +366,11 @@ impl Programs {
     pub fn bind(&self, source: &Path, target: &Path, is_read_only: bool) -> Result<(), Error> {
         self.run(&self.mount, &["--bind"], &[source, target], self.limit)?;
         if is_read_only {
-            let options = ["-o", "remount,bind,ro"];
+            // Of the node of a device the second option would be that it cannot be opened.
+            let options = match source.is_dir() {
+                true => ["-o", "remount,bind,ro,nosuid,nodev"],
+                false => ["-o", "remount,bind,ro,nosuid"],
+            };
             let remounted = self.run(&self.mount, &options, &[target], self.limit);
             if let Err(error) = remounted {
                 self.unmount(target)?;

@@ -297,6 +297,13 @@ pub mod checks {
         for _ in 0..2 {
             kernel.bind(&volume, &staging, &target, true).unwrap();
         }
+        for at in [&staging, &target] {
+            let mounted = kernel.programs.mounted(at).unwrap().unwrap();
+            for flag in ["nosuid", "nodev"] {
+                let is_set = mounted.options.iter().any(|option| option == flag);
+                assert!(is_set, "{flag} at {}: {mounted:?}", at.display());
+            }
+        }
         fs::write(staging.join("file"), "kept").unwrap();
         assert_eq!(fs::read(target.join("file")).unwrap(), b"kept");
         assert!(
