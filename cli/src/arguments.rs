@@ -2,9 +2,11 @@
 
 use std::path::PathBuf;
 
+use berth_domain::ownership::ProjectName;
 use berth_domain::pci::PciMatch;
 use berth_domain::vm::DiskFormat;
 use berth_process::Encryption;
+use berth_proto::convert::ownership::write_project;
 use berth_scheduler::Profile;
 use berth_tls::Tls;
 use clap::{Args, Parser, Subcommand};
@@ -326,6 +328,9 @@ hw:emulator_threads_policy, trait:NAME")]
         /// Extra spec of the flavor (repeatable)
         #[arg(long = "spec", value_name = "KEY=VALUE", value_parser = key_value)]
         specs: Vec<(String, String)>,
+        /// The project that it belongs to
+        #[command(flatten)]
+        project: InProject,
     },
     /// List all flavors
     List,
@@ -412,6 +417,9 @@ From a disk image, on a bridge:
         /// Only the VMs on this host
         #[arg(long)]
         host: Option<String>,
+        /// Only the VMs of this project
+        #[arg(long)]
+        project: Option<ProjectName>,
     },
     /// Show a VM and the NUMA nodes, CPUs and pages it uses
     Show {
@@ -509,9 +517,28 @@ pub struct VmCreate {
     /// Only show the host and the resources that would be chosen
     #[arg(long, visible_alias = "dry-run", conflicts_with_all = ["no_wait", "request_id"])]
     pub validate_only: bool,
+    /// The project that it belongs to
+    #[command(flatten)]
+    pub project: InProject,
     /// Options of the operation
     #[command(flatten)]
     pub run: Run,
+}
+
+/// Option of what is created.
+#[derive(Clone, Debug, Default, Args)]
+pub struct InProject {
+    /// Project that it belongs to: a-z, 0-9 and '-' [default: default]
+    #[arg(long, env = "BERTH_PROJECT", value_name = "PROJECT")]
+    pub project: Option<ProjectName>,
+}
+
+impl InProject {
+    /// Returns it as it is requested.
+    #[must_use]
+    pub fn to_wire(&self) -> String {
+        write_project(self.project.as_ref())
+    }
 }
 
 /// Options of a long operation.

@@ -200,6 +200,7 @@ impl Demo {
             memory_mib: 512,
             disk_gib: 0,
             extra_specs: [("hw:cpu_policy".to_owned(), "dedicated".to_owned())].into(),
+            ..wire::Flavor::default()
         };
         let request = CreateFlavorRequest {
             flavor: Some(flavor),

@@ -11,7 +11,7 @@ use berth_proto::scheduler::v1::{
 use berth_proto::types::v1 as wire;
 
 use crate::arguments::Flavor as Verb;
-use crate::session::{Session, request_id, resource};
+use crate::session::{Session, creator, request_id, resource};
 use crate::{all_pages, call, output};
 
 /// Runs the command.
@@ -27,6 +27,7 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
             memory_mib,
             disk_gib,
             specs,
+            project,
         } => {
             let flavor = wire::Flavor {
                 name: resource("flavors", &flavor),
@@ -34,6 +35,8 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 memory_mib,
                 disk_gib,
                 extra_specs: specs.into_iter().collect(),
+                project: project.to_wire(),
+                ..wire::Flavor::default()
             };
             let request = CreateFlavorRequest {
                 flavor: Some(flavor),
@@ -132,6 +135,8 @@ fn show(session: &Session, flavor: &Flavor) -> anyhow::Result<()> {
         ("memory", format!("{} MiB", flavor.memory_mib)),
         ("disk", format!("{} GiB", flavor.disk_gib)),
         ("specs", specs(flavor)),
+        ("project", flavor.ownership.project_name().to_owned()),
+        ("creator", creator(&flavor.ownership)),
     ]);
     Ok(())
 }

@@ -7,7 +7,7 @@ use berth_proto::operation::v1::{
 };
 
 use crate::arguments::Operation as Verb;
-use crate::session::{Session, read_all, request_id, resource};
+use crate::session::{Session, creator, read_all, request_id, resource};
 use crate::{all_pages, call, output, progress};
 
 /// Runs the command.
@@ -113,6 +113,8 @@ fn summary(session: &Session, operation: &Operation) -> anyhow::Result<()> {
                 format!("{} under epoch {}", l.conductor, l.epoch)
             }),
         ),
+        ("project", operation.ownership.project_name().to_owned()),
+        ("creator", creator(&operation.ownership)),
     ]);
     Ok(())
 }

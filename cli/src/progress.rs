@@ -159,6 +159,7 @@ mod tests {
     use berth_domain::refusal::Code;
 
     use super::*;
+    use berth_domain::ownership::Ownership;
 
     fn operation(log: &[(Step, Mark)]) -> Operation {
         let entry = |(step, mark): &(Step, Mark)| Entry {
@@ -182,6 +183,7 @@ mod tests {
             created_at: TimeMs(0),
             ended_at: None,
             force_complete: false,
+            ownership: Ownership::default(),
         }
     }
 

@@ -10,7 +10,7 @@ use berth_proto::policy::v1::{
 use serde_json::{Value, json};
 
 use crate::arguments::ServerGroup as Verb;
-use crate::session::{Session, request_id, resource, short};
+use crate::session::{Session, creator, request_id, resource, short};
 use crate::{all_pages, call, output};
 
 /// Runs the command.
@@ -24,11 +24,13 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
             group,
             policy,
             max_server_per_host,
+            project,
         } => {
             let group = Wire {
                 name: resource("serverGroups", &group),
                 policy: WirePolicy::from(policy).into(),
                 max_server_per_host: max_server_per_host.unwrap_or(0),
+                project: project.to_wire(),
                 ..Wire::default()
             };
             let request = CreateServerGroupRequest {
@@ -126,6 +128,8 @@ fn show(session: &Session, wire: Wire, members: &[ServerGroupMember]) -> anyhow:
         ("policy", group.policy.to_string()),
         ("max per host", per_host(&group)),
         ("members", count.to_string()),
+        ("project", group.ownership.project_name().to_owned()),
+        ("creator", creator(&group.ownership)),
     ]);
     for member in members {
         let hosts = hosts(member);
@@ -148,6 +152,8 @@ fn value(group: &ServerGroup, members: u32) -> Value {
             max => json!(max),
         },
         "member_count": members,
+        "project": group.ownership.project_name(),
+        "creator": group.ownership.creator,
     })
 }
 

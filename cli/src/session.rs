@@ -6,6 +6,7 @@ use std::future::Future;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use berth_domain::ownership::Ownership;
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::version::{Feature, ServiceVersion, TOO_OLD};
 use berth_proto::client::members::Learner;
@@ -303,4 +304,12 @@ macro_rules! call {
             })
             .await
     }};
+}
+
+/// Returns who created a record, as a field for people.
+pub fn creator(ownership: &Ownership) -> String {
+    match &*ownership.creator {
+        "" => "-".to_owned(),
+        creator => creator.to_owned(),
+    }
 }

@@ -11,6 +11,7 @@ use berth_domain::claim::{Claim, Owner};
 use berth_domain::host::Host;
 use berth_domain::name::VmName;
 use berth_domain::numa::Assignment;
+use berth_domain::ownership::ProjectName;
 use berth_domain::reality::Absence;
 use berth_domain::transfer::TransferOverrides;
 use berth_domain::version::Feature;
@@ -18,6 +19,7 @@ use berth_domain::vm::{Disk, DiskFormat, Nic, State, Vm};
 use berth_proto::conductor::v1::{
     CreateVmRequest, DeleteVmRequest, MigrateVmRequest, ReadConsoleRequest,
 };
+use berth_proto::convert::ownership::write_project;
 use berth_proto::host::v1::GetHostRequest;
 use berth_proto::host::v1::host_service_client::HostServiceClient;
 use berth_proto::operation::v1::Operation;
@@ -31,7 +33,7 @@ use berth_proto::types::v1 as wire;
 use serde_json::json;
 
 use crate::arguments::{Run, Transfer, Vm as Verb, VmCreate};
-use crate::session::{Session, read_all, request_id, resource, short};
+use crate::session::{Session, creator, read_all, request_id, resource, short};
 use crate::sides::Sides;
 use crate::{all_pages, call, draw, migration, output, progress};
 
@@ -43,7 +45,7 @@ use crate::{all_pages, call, draw, migration, output, progress};
 pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
     match verb {
         Verb::Create(options) => create(session, *options).await,
-        Verb::List { host } => list(session, host.as_deref()).await,
+        Verb::List { host, project } => list(session, host.as_deref(), project.as_ref()).await,
         Verb::Show { vm } => show(session, &vm).await,
         Verb::Migrate {
             vm,
@@ -124,7 +126,14 @@ async fn create(session: &Session, options: VmCreate) -> anyhow::Result<()> {
         !template.server_group.is_empty() || !template.availability_zone.is_empty()
     });
     let volumes = (!options.volumes.is_empty()).then_some(Feature::Volumes);
-    let feature = volumes.or(has_hints.then_some(Feature::SchedulingHints));
+    let named = options.project.project.as_ref();
+    let project = named.is_some_and(|project| !project.is_default());
+    let needed = [
+        project.then_some(Feature::Projects),
+        volumes,
+        has_hints.then_some(Feature::SchedulingHints),
+    ];
+    let feature = needed.into_iter().flatten().max_by_key(|f| f.needs());
     let response = session
         .conductor_for(feature)
         .await?
@@ -182,6 +191,7 @@ fn template(options: &VmCreate) -> anyhow::Result<wire::VmTemplate> {
             .map(|group| resource("serverGroups", group))
             .unwrap_or_default(),
         volumes: Vec::new(),
+        project: options.project.to_wire(),
     })
 }
 
@@ -265,8 +275,13 @@ async fn host_of(session: &Session, host: &str) -> anyhow::Result<Host> {
     Ok(response.host.unwrap_or_default().try_into()?)
 }
 
-async fn list(session: &Session, host: Option<&str>) -> anyhow::Result<()> {
+async fn list(
+    session: &Session,
+    host: Option<&str>,
+    project: Option<&ProjectName>,
+) -> anyhow::Result<()> {
     let request = ListVmsRequest {
+        project: write_project(project),
         host: host.map(|h| resource("hosts", h)).unwrap_or_default(),
         ..Default::default()
     };
@@ -339,6 +354,8 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
             "operation",
             vm.operation.map_or("-".to_owned(), |o| o.to_string()),
         ),
+        ("project", vm.ownership.project_name().to_owned()),
+        ("creator", creator(&vm.ownership)),
     ];
     if let Some(trouble) = &vm.trouble {
         let since = trouble.since.0 / 1000;

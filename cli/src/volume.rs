@@ -18,7 +18,7 @@ use crate::arguments::{Volume as Verb, VolumeCreate};
 use crate::draw::bytes;
 use crate::draw::volumes::{Drawn, draw};
 use crate::output::Lines;
-use crate::session::{Session, request_id, resource, short};
+use crate::session::{Session, creator, request_id, resource, short};
 use crate::{all_pages, call, output};
 
 /// The maximum wait for a volume, and the pause between two polls.
@@ -91,6 +91,7 @@ async fn create(session: &Session, args: VolumeCreate) -> anyhow::Result<()> {
         replicas: args.cache.unwrap_or(0),
         preferred_cell: args.cell,
         request_id: request_id(None),
+        project: args.project.to_wire(),
     };
     let response = call!(session, VolumeServiceClient, create_volume, request)?;
     let mut volume: Volume = response.volume.unwrap_or_default().try_into()?;
@@ -235,6 +236,8 @@ fn show(session: &Session, volume: &Volume, vm: &str) -> anyhow::Result<()> {
             "for Kata Containers",
             yes(volume.parameters.kata_containers),
         ),
+        ("project", volume.ownership.project_name().to_owned()),
+        ("creator", creator(&volume.ownership)),
     ]);
     for replica in &volume.replicas {
         output::print(place(replica));

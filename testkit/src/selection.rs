@@ -14,6 +14,7 @@ use berth_domain::host::Host;
 use berth_domain::host_view::HostView;
 use berth_domain::image::ImageProperties;
 use berth_domain::name::FlavorName;
+use berth_domain::ownership::Ownership;
 use berth_domain::pci::PciAliases;
 use berth_domain::policy::SchedulingPolicy;
 use berth_domain::vm::{BootSource, VmSpec};
@@ -39,6 +40,7 @@ pub fn spec(vcpus: u32, memory_mib: u64, specs: &[(&str, &str)]) -> VmSpec {
             .iter()
             .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
             .collect(),
+        ownership: Ownership::default(),
     };
     let requirements = flavor.requirements(&ImageProperties::default(), &PciAliases::new());
     VmSpec {

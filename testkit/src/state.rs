@@ -23,6 +23,7 @@ use berth_domain::migration;
 use berth_domain::name::{FlavorName, HostName, PciAliasName, ServiceName, VmName};
 use berth_domain::numa::{Assignment, Guest, Strategy};
 use berth_domain::operation::{Mark, Operation, Step};
+use berth_domain::ownership::{Ownership, ProjectName};
 use berth_domain::pci::{PciAlias, PciAliases, PciId, PciMatch, PciNumaPolicy};
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::revocation::{Fingerprint, RevokedCertificate};
@@ -128,6 +129,7 @@ pub fn flavor(name: &str, vcpus: u32, memory_mib: u64, extra: &[(&str, &str)]) -
             .iter()
             .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
             .collect(),
+        ownership: Ownership::default(),
     }
 }
 
@@ -152,6 +154,11 @@ pub fn revoked_certificate(number: u8) -> RevokedCertificate {
         expires_at: (number == 1).then_some(TimeMs(1)),
         revoked_at: TimeMs::default(),
     }
+}
+
+/// Returns the name of a project.
+pub fn project_name(name: &str) -> ProjectName {
+    ProjectName::new(name).expect("a label")
 }
 
 /// Returns a VM of this flavor that boots a kernel.
@@ -406,6 +413,7 @@ impl World {
             requested_host: None,
             claim,
             lease,
+            project: None,
         })?;
         Ok(operation)
     }

@@ -1,5 +1,6 @@
 //! The arguments of aggregates, zones, server groups and the scheduling policy.
 
+use super::InProject;
 use berth_domain::fault::Fault;
 use berth_domain::server_group::GroupPolicy as GroupRule;
 use clap::{Args, Subcommand};
@@ -111,6 +112,9 @@ The hard policies hold at all times, also during moves.")]
         /// Maximum number of members on one host, for anti-affinity [default: 1]
         #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
         max_server_per_host: Option<u32>,
+        /// The project that it belongs to
+        #[command(flatten)]
+        project: InProject,
     },
     /// List all server groups
     List,

@@ -2,6 +2,8 @@
 
 use clap::{Args, Subcommand};
 
+use super::InProject;
+
 /// Verbs of volumes.
 #[derive(Debug, Subcommand)]
 pub enum Volume {
@@ -91,6 +93,9 @@ pub struct VolumeCreate {
     /// Wait until the volume is ready
     #[arg(long)]
     pub wait: bool,
+    /// The project that it belongs to
+    #[command(flatten)]
+    pub project: InProject,
 }
 
 /// Reads a size.

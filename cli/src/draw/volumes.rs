@@ -159,6 +159,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
+    use berth_domain::ownership::Ownership;
 
     const GIB: u64 = 1 << 30;
 
@@ -194,6 +195,7 @@ mod tests {
             }],
             created_at: TimeMs(0),
             generation: Generation(1),
+            ownership: Ownership::default(),
         }
     }
 

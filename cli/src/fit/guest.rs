@@ -8,6 +8,7 @@ use berth_domain::instance::{
     CpuPolicy, EmulatorThreads, InstanceCell, InstanceTopology, PageSize, ThreadPolicy, VcpuId,
 };
 use berth_domain::name::FlavorName;
+use berth_domain::ownership::Ownership;
 use berth_domain::pci::{PCI_REQUESTS_MAX, PciAliases, PciMatch, PciNumaPolicy, PciRequest};
 use berth_domain::topology::{MEMORY_MIB_MAX, PCI_DEVICES_MAX};
 use serde_json::Value;
@@ -74,6 +75,7 @@ fn read_flavor(field: &Field<'_>) -> Result<Flavor, Invalid> {
         memory_mib: field.get("memory_mb").number(0, u64::MAX)?,
         disk_gib: 0,
         extra_specs: texts(&field.get("extra_specs"), EXTRA_SPECS_MAX)?,
+        ownership: Ownership::default(),
     })
 }
 

@@ -152,6 +152,11 @@ impl ConductorService for ConductorApi {
             template.availability_zone.clear();
             template.volumes.clear();
         }
+        if !scheduler.version().can(Feature::Projects)
+            && let Some(template) = &mut request.template
+        {
+            template.project.clear();
+        }
         let command = ScheduleVmRequest {
             vm: request.vm,
             template: request.template,

@@ -4,6 +4,7 @@ use berth_domain::flavor::{EXTRA_SPECS_MAX, Flavor};
 
 use super::field::{self, ADDRESS_MAX, Invalid};
 use super::name::ResourceName;
+use super::ownership::{self, write_project};
 use crate::types::v1;
 
 impl From<&Flavor> for v1::Flavor {
@@ -14,6 +15,8 @@ impl From<&Flavor> for v1::Flavor {
             memory_mib: flavor.memory_mib,
             disk_gib: flavor.disk_gib,
             extra_specs: flavor.extra_specs.clone(),
+            project: write_project(flavor.ownership.project.as_ref()),
+            creator: flavor.ownership.creator.clone(),
         }
     }
 }
@@ -31,6 +34,7 @@ impl TryFrom<v1::Flavor> for Flavor {
             memory_mib: wire.memory_mib,
             disk_gib: wire.disk_gib,
             extra_specs: field::text_map(wire.extra_specs, field, EXTRA_SPECS_MAX, ADDRESS_MAX)?,
+            ownership: ownership::read(&wire.project, wire.creator)?,
         })
     }
 }

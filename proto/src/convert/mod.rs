@@ -33,6 +33,7 @@ pub mod memory;
 pub mod migration;
 pub mod name;
 pub mod operation;
+pub mod ownership;
 pub mod page;
 pub mod pci;
 pub mod placement;

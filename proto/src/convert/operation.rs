@@ -12,6 +12,7 @@ use prost_types::Duration;
 
 use super::field::{self, Invalid, LIST_MAX, choices};
 use super::name::ResourceName;
+use super::ownership::{self, write_project};
 use crate::operation::v1;
 use crate::operation::v1::effect::Effect as WireEffect;
 use crate::operation::v1::mark::Kind as WireMark;
@@ -79,6 +80,8 @@ impl From<&Operation> for v1::Operation {
             create_time: Some(field::timestamp(operation.created_at)),
             end_time: operation.ended_at.map(field::timestamp),
             force_complete: operation.force_complete,
+            project: write_project(operation.ownership.project.as_ref()),
+            creator: operation.ownership.creator.clone(),
         }
     }
 }
@@ -112,6 +115,7 @@ impl TryFrom<v1::Operation> for Operation {
             created_at: field::time(wire.create_time, "create_time")?,
             ended_at: field::optional_time(wire.end_time, "end_time")?,
             force_complete: wire.force_complete,
+            ownership: ownership::read(&wire.project, wire.creator)?,
         })
     }
 }

@@ -4,6 +4,7 @@ use berth_domain::server_group::{GroupPolicy, ServerGroup};
 
 use super::field::{self, Invalid, choices};
 use super::name::ResourceName;
+use super::ownership::{self, write_project};
 use crate::policy::v1;
 use crate::policy::v1::server_group::Policy as WirePolicy;
 
@@ -17,6 +18,8 @@ impl From<&ServerGroup> for v1::ServerGroup {
             max_server_per_host: group.max_server_per_host,
             create_time: Some(field::timestamp(group.created_at)),
             member_count: 0,
+            project: write_project(group.ownership.project.as_ref()),
+            creator: group.ownership.creator.clone(),
         }
     }
 }
@@ -37,6 +40,7 @@ impl TryFrom<v1::ServerGroup> for ServerGroup {
         .map_err(|fault| Invalid::new(fault.field, fault.rule))?;
         Ok(Self {
             created_at: created_at.unwrap_or_default(),
+            ownership: ownership::read(&wire.project, wire.creator)?,
             ..group
         })
     }

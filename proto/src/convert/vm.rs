@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use berth_domain::image::{ImageProperties, PROPERTIES_MAX};
 use berth_domain::name::{FlavorName, ZoneName};
+use berth_domain::ownership::ProjectName;
 use berth_domain::pci::PCI_REQUESTS_MAX;
 use berth_domain::vm::{
     AttachedAs, BootSource, Disk, DiskFormat, Nic, SchedulingHints, State, Vm, VmSpec,
@@ -12,6 +13,7 @@ use berth_domain::vm::{
 
 use super::field::{self, ADDRESS_MAX, Invalid, MESSAGE_MAX, choices};
 use super::name::ResourceName;
+use super::ownership::{self, read_project, write_project};
 use super::pci;
 use crate::scheduler::v1 as scheduler;
 use crate::types::v1;
@@ -38,6 +40,8 @@ pub struct VmTemplate {
     pub hints: SchedulingHints,
     /// The volumes that it is to have.
     pub volumes: Vec<VolumeAttachment>,
+    /// The project that it is to belong to; absent: the default one.
+    pub project: Option<ProjectName>,
 }
 
 impl From<&VmTemplate> for v1::VmTemplate {
@@ -51,6 +55,7 @@ impl From<&VmTemplate> for v1::VmTemplate {
             server_group: field::name_or_empty(template.hints.server_group.as_ref()),
             availability_zone: zone_or_empty(&template.hints),
             volumes: template.volumes.iter().map(Into::into).collect(),
+            project: write_project(template.project.as_ref()),
         }
     }
 }
@@ -67,6 +72,7 @@ impl TryFrom<v1::VmTemplate> for VmTemplate {
             image_properties: properties(wire.image_properties)?,
             hints: hints(&wire.server_group, &wire.availability_zone)?,
             volumes: field::each(wire.volumes, "volumes", DEVICES_MAX)?,
+            project: read_project(&wire.project, "project")?,
         })
     }
 }
@@ -266,6 +272,8 @@ impl From<&Vm> for scheduler::Vm {
             // Known to the holder of the operation: filled in by the scheduler's service.
             task: String::new(),
             guest_trouble: vm.trouble.as_ref().map(Into::into),
+            project: write_project(vm.ownership.project.as_ref()),
+            creator: vm.ownership.creator.clone(),
         }
     }
 }
@@ -287,6 +295,7 @@ impl TryFrom<scheduler::Vm> for Vm {
             error: field::optional(wire.error, "error")?,
             generation: berth_domain::id::Generation(wire.generation),
             created_at: field::time(wire.create_time, "create_time")?,
+            ownership: ownership::read(&wire.project, wire.creator)?,
         })
     }
 }

@@ -11,6 +11,7 @@ use berth_domain::volume::{
 
 use super::ResourceName as _;
 use super::field::{self, Invalid, choices};
+use super::ownership::{self, write_project};
 use crate::volume::v1;
 
 choices!(DeviceMode => v1::DeviceMode { Lvm, Direct });
@@ -179,6 +180,8 @@ impl From<&Volume> for v1::Volume {
             generation: volume.generation.0,
             // Known to the holder of the VMs: filled in by the scheduler's service.
             attached_vm: String::new(),
+            project: write_project(volume.ownership.project.as_ref()),
+            creator: volume.ownership.creator.clone(),
         }
     }
 }
@@ -205,6 +208,7 @@ impl TryFrom<v1::Volume> for Volume {
             replicas,
             created_at: field::time(wire.create_time, "create_time")?,
             generation: Generation(wire.generation),
+            ownership: ownership::read(&wire.project, wire.creator)?,
         })
     }
 }

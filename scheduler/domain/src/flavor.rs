@@ -39,6 +39,7 @@ use self::setting::Side;
 use crate::fault::Fault;
 use crate::image::ImageProperties;
 use crate::name::{FlavorName, PciAliasName};
+use crate::ownership::Ownership;
 use crate::pci::PciAliases;
 use crate::pmem::PmemDemand;
 
@@ -68,6 +69,9 @@ pub struct Flavor {
     pub disk_gib: u64,
     /// Extra specs, as `hw:cpu_policy` = `dedicated`; unknown `hw:` keys are refused.
     pub extra_specs: BTreeMap<String, String>,
+    /// Its project and its creator; unset in the copies that VMs have.
+    #[serde(flatten)]
+    pub ownership: Ownership,
 }
 
 impl Flavor {

@@ -27,6 +27,7 @@
 //! | [`revocation`] | certificates that are revoked |
 //! | [`signals`] | what agents measure of the memory of their hosts |
 //! | [`reality`] | what a hypervisor has, compared with its host's claims |
+//! | [`ownership`] | the project of a record, and its creator |
 //! | [`vm`], [`migration`], [`operation`] | long-lived things and their state machines |
 //! | [`event`], [`audit`] | events of changes, and the audit of requests |
 //! | [`refusal`], [`fault`] | every refusal, with its reason |
@@ -57,6 +58,7 @@ pub mod name;
 pub mod numa;
 pub mod operation;
 pub mod overcommit;
+pub mod ownership;
 pub mod pci;
 pub mod platform;
 pub mod pmem;

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{ClaimId, Epoch, OperationId, TimeMs};
 use crate::name::{HostName, ServiceName, VmName};
+use crate::ownership::Ownership;
 use crate::refusal::Refusal;
 
 pub use effect::{Effect, EffectName, GuestPower};
@@ -116,6 +117,9 @@ pub struct Operation {
     /// Set when a completion of its transfer was requested.
     #[serde(default)]
     pub force_complete: bool,
+    /// The project of its VM, and who requested it.
+    #[serde(flatten)]
+    pub ownership: Ownership,
 }
 
 impl Operation {

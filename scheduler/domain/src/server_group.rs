@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::fault::Fault;
 use crate::id::TimeMs;
 use crate::name::{HostName, ServerGroupName};
+use crate::ownership::Ownership;
 
 /// How many VMs a group has at most.
 pub const MEMBERS_MAX: usize = 10_000;
@@ -84,6 +85,9 @@ pub struct ServerGroup {
     pub max_server_per_host: u32,
     /// When it was made.
     pub created_at: TimeMs,
+    /// Its project and its creator.
+    #[serde(flatten)]
+    pub ownership: Ownership,
 }
 
 impl ServerGroup {
@@ -115,6 +119,7 @@ impl ServerGroup {
             policy,
             max_server_per_host,
             created_at: TimeMs::default(),
+            ownership: Ownership::default(),
         })
     }
 }

@@ -82,6 +82,10 @@ impl ServiceVersion {
     /// From here on certificates can be revoked.
     pub const REVOCATION: Self = Self(4);
 
+    /// From here on VMs, flavors, volumes, server groups and operations record their project and
+    /// their creator.
+    pub const OWNERSHIP: Self = Self(4);
+
     /// Returns the version of a number on the wire; without one it is the oldest.
     #[must_use]
     pub fn from_wire(number: u32) -> Self {
@@ -127,6 +131,8 @@ pub enum Feature {
     MemoryPolicy,
     /// Volumes of persistent memory.
     Volumes,
+    /// Naming the project of a guest.
+    Projects,
 }
 
 /// Who must be new enough for a feature.
@@ -144,7 +150,7 @@ pub enum Scope {
 
 impl Feature {
     /// All of them, in the order in which they are documented.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::NumaLiveMigration,
         Self::SocketPolicy,
         Self::MixedCpus,
@@ -156,6 +162,7 @@ impl Feature {
         Self::DiskFetch,
         Self::MemoryPolicy,
         Self::Volumes,
+        Self::Projects,
     ];
 
     /// Returns what people call it.
@@ -173,6 +180,7 @@ impl Feature {
             Self::DiskFetch => "cold migration that copies disks",
             Self::MemoryPolicy => "policies of memory, failover and balancing",
             Self::Volumes => "volumes of persistent memory",
+            Self::Projects => "project of a new guest",
         }
     }
 
@@ -190,6 +198,7 @@ impl Feature {
             Self::DiskFetch => ServiceVersion::DISK_FETCH,
             Self::MemoryPolicy => ServiceVersion::MEMORY_POLICY,
             Self::Volumes => ServiceVersion::VOLUMES,
+            Self::Projects => ServiceVersion::OWNERSHIP,
         }
     }
 
@@ -202,7 +211,7 @@ impl Feature {
             | Self::PmemLiveMigration
             | Self::DiskFetch => Scope::Pair,
             Self::SocketPolicy | Self::MixedCpus | Self::VmPower => Scope::Host,
-            Self::SchedulingHints => Scope::Conductor,
+            Self::SchedulingHints | Self::Projects => Scope::Conductor,
             Self::FinalizeUpgrade | Self::MemoryPolicy | Self::Volumes => Scope::Cluster,
         }
     }

@@ -39,6 +39,7 @@ use crate::id::{ClaimId, Generation, OperationId, TimeMs, VmUid};
 use crate::image::ImageProperties;
 use crate::instance::InstanceTopology;
 use crate::name::{HostName, ServerGroupName, VmName, ZoneName};
+use crate::ownership::Ownership;
 use crate::pci::{PciAliases, PciRequest};
 use crate::pmem::PmemDemand;
 use crate::reality::Trouble;
@@ -341,6 +342,9 @@ pub struct Vm {
     /// that claim: see [`Vm::settle_trouble`].
     #[serde(default)]
     pub trouble: Option<Trouble>,
+    /// Its project and its creator.
+    #[serde(flatten)]
+    pub ownership: Ownership,
 }
 
 impl Vm {

@@ -66,6 +66,7 @@ fn begin(state: &State, spec: &VmSpec, number: u64) -> Envelope {
             conductor: conductor("c1"),
             ttl_ms: 10_000,
         },
+        project: None,
     })
 }
 

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use berth_domain::id::{Generation, ProviderId, TimeMs};
 use berth_domain::name::{HostName, RegionName, VolumeId};
+use berth_domain::ownership::Ownership;
 use berth_domain::version::ServiceVersion;
 use berth_domain::volume::{
     DeviceMode, DisplayName, Kind, Outcome, Parameters, Phase, Region, Replica, Report, Volume,
@@ -84,6 +85,7 @@ fn create(state: &mut State, host: &HostName, mode: DeviceMode, number: u64) -> 
         replicas: vec![replica],
         created_at: TimeMs(0),
         generation: Generation(0),
+        ownership: Ownership::default(),
     };
     let create = Command::CreateVolume {
         volume: Box::new(volume),

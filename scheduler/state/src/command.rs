@@ -25,6 +25,7 @@ use berth_domain::name::{
 };
 pub use berth_domain::operation::{Effect, Kind, LeaseRequest};
 use berth_domain::operation::{Mark, Step};
+use berth_domain::ownership::ProjectName;
 use berth_domain::pci::PciAlias;
 use berth_domain::policy::{MigrationPolicy, SchedulingPolicy};
 use berth_domain::reality::Comparison;
@@ -307,6 +308,8 @@ pub enum Command {
         claim: Claim,
         /// Who carries it out.
         lease: LeaseRequest,
+        /// The project that the VM belongs to; absent: the default one.
+        project: Option<ProjectName>,
     },
     /// Begins a migration together with its claim on the destination.
     BeginMigration {

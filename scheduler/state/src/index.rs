@@ -47,6 +47,25 @@ impl Index {
         }
     }
 
+    /// Counts a new VM to its project, which it never leaves.
+    pub(crate) fn join_project(&mut self, vm: &Vm) {
+        let project = vm.ownership.project_name().into();
+        let vms = self.project_vms.entry(project).or_default();
+        vms.insert(vm.name.clone());
+    }
+
+    /// Removes a deleted VM from its project.
+    pub(crate) fn leave_project(&mut self, vm: &Vm) {
+        let project = vm.ownership.project_name();
+        let Some(vms) = self.project_vms.get_mut(project) else {
+            return;
+        };
+        vms.remove(&vm.name);
+        if vms.is_empty() {
+            self.project_vms.remove(project);
+        }
+    }
+
     /// Takes note of the volumes of a new VM. A resize does not change them.
     pub(crate) fn attach_volumes(&mut self, vm: &Vm) {
         for attachment in &vm.spec.volumes {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use berth_domain::allocation::{Consumer, Resources};
 use berth_domain::id::{AggregateId, ConsumerId, ProviderId};
+use berth_domain::name::VmName;
 use berth_domain::provider::ResourceProvider;
 use berth_domain::resource::{ConsumerType, Custom, ResourceClass, Trait};
 use imbl::{OrdMap, OrdSet};
@@ -34,12 +35,29 @@ pub struct Usage {
     pub resources: Resources,
 }
 
+/// The type of the consumer that a claim is.
+pub const CLAIM_CONSUMER_TYPE: &str = "BERTH_CLAIM";
+
+fn claim_type() -> ConsumerType {
+    ConsumerType::new(CLAIM_CONSUMER_TYPE).expect("upper case and an underscore make a type")
+}
+
+impl Usage {
+    /// Counts another consumer.
+    fn add<'r>(&mut self, resources: impl IntoIterator<Item = (&'r ResourceClass, &'r u64)>) {
+        self.consumers += 1;
+        for (class, amount) in resources {
+            *self.resources.entry(class.clone()).or_default() += amount;
+        }
+    }
+}
+
 impl ConsumerTypes {
-    fn hold(&self, consumer: &Consumer) -> bool {
+    fn hold(&self, consumer_type: Option<&ConsumerType>) -> bool {
         match self {
             Self::Every => true,
-            Self::Unknown => consumer.consumer_type.is_none(),
-            Self::Only(only) => consumer.consumer_type.as_ref() == Some(only),
+            Self::Unknown => consumer_type.is_none(),
+            Self::Only(only) => consumer_type == Some(only),
         }
     }
 }
@@ -130,7 +148,13 @@ impl State {
             .filter_map(|(_, consumer)| self.consumers.get(consumer))
     }
 
-    /// Returns the consumers of this project; claims belong to none.
+    /// Returns the VMs of this project.
+    #[must_use]
+    pub fn vms_of_project(&self, project: &str) -> Option<&OrdSet<VmName>> {
+        self.index.project_vms.get(project)
+    }
+
+    /// Returns the consumers of this project that are not claims.
     pub fn consumers_of_project(&self, project: &str) -> impl Iterator<Item = &Arc<Consumer>> + '_ {
         let project: Arc<str> = project.into();
         let (low, high) = (ConsumerId(Uuid::nil()), ConsumerId(Uuid::max()));
@@ -166,7 +190,8 @@ impl State {
         &self.index.provider_used
     }
 
-    /// Returns what the consumers of a project take, by their type; `None` holds those of which no
+    /// Returns what the consumers of a project take, claims of its VMs among them, by their type. The
+    /// user of a claim is its VM. `None` holds those of which no
     /// type is known. Types without consumers are left out.
     #[must_use]
     pub fn usages(
@@ -177,13 +202,21 @@ impl State {
     ) -> BTreeMap<Option<ConsumerType>, Usage> {
         let mut usages: BTreeMap<Option<ConsumerType>, Usage> = BTreeMap::new();
         for consumer in self.consumers_of_project(project) {
-            if user.is_some_and(|user| consumer.user != user) || !types.hold(consumer) {
+            if user.is_some_and(|user| consumer.user != user)
+                || !types.hold(consumer.consumer_type.as_ref())
+            {
                 continue;
             }
             let usage = usages.entry(consumer.consumer_type.clone()).or_default();
-            usage.consumers += 1;
-            for (class, amount) in consumer.allocations.values().flatten() {
-                *usage.resources.entry(class.clone()).or_default() += amount;
+            usage.add(consumer.allocations.values().flatten());
+        }
+        let claimed = claim_type();
+        if types.hold(Some(&claimed)) {
+            let vms = self.vms_of_project(project).into_iter().flatten();
+            let vms = vms.filter(|vm| user.is_none_or(|user| vm.as_str() == user));
+            for claim in vms.flat_map(|vm| self.claims_of_vm(vm)) {
+                let usage = usages.entry(Some(claimed.clone())).or_default();
+                usage.add(&claim.resources);
             }
         }
         usages

@@ -73,6 +73,7 @@ impl State {
         let mut tx = Transaction {
             state: &mut state,
             journal: NoJournal,
+            principal: "",
         };
         let mut seen = BTreeSet::new();
         let mut claims = Vec::new();

@@ -82,6 +82,8 @@ pub(crate) struct Index {
     pub(crate) group_hosts: OrdMap<ServerGroupName, OrdMap<HostName, u32>>,
     /// Aggregates by their hosts; hosts without any are left out.
     pub(crate) host_aggregates: OrdMap<HostName, OrdSet<AggregateName>>,
+    /// VMs by their project; projects without any are left out.
+    pub(crate) project_vms: OrdMap<Arc<str>, OrdSet<VmName>>,
     /// VMs by the MAC addresses of their interfaces.
     pub(crate) macs: OrdMap<Arc<str>, VmName>,
     /// VMs by the volumes that they have.

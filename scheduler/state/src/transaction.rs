@@ -105,6 +105,8 @@ impl Journal for RecordedChanges {
 pub(crate) struct Transaction<'s, J> {
     pub(crate) state: &'s mut State,
     pub(crate) journal: J,
+    /// On whose behalf: recorded as the creator of what the command creates.
+    pub(crate) principal: &'s str,
 }
 
 macro_rules! plain_table {
@@ -205,6 +207,7 @@ impl<J: Journal> Transaction<'_, J> {
             }
             self.state.index.attach_volumes(&vm);
             self.state.index.join_group(&vm);
+            self.state.index.join_project(&vm);
         }
         self.journal.record(|| Change {
             key: Key::Vm(vm.name.clone()),
@@ -222,6 +225,7 @@ impl<J: Journal> Transaction<'_, J> {
         if let Some(vm) = &old {
             self.state.index.detach_volumes(vm);
             self.state.index.leave_group(vm);
+            self.state.index.leave_project(vm);
         }
         self.journal.record(|| Change {
             key: Key::Vm(name.clone()),

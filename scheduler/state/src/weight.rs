@@ -18,6 +18,7 @@ use berth_domain::host::{Host, HostReport};
 use berth_domain::import::Origin;
 use berth_domain::numa::Assignment;
 use berth_domain::operation::{Entry, Kind, Mark, Operation, Outcome};
+use berth_domain::ownership::Ownership;
 use berth_domain::pci::PciAlias;
 use berth_domain::policy::SchedulingPolicy;
 use berth_domain::policy::memory::MemoryPolicy;
@@ -59,7 +60,9 @@ fn of_reply(reply: &Reply) -> u64 {
         Reply::Class { class, existed: _ } => RECORD + text(class.name.as_str()),
         Reply::Trait { custom, existed: _ } => RECORD + text(custom.name.as_str()),
         Reply::Aggregate(aggregate) => of_aggregate(aggregate),
-        Reply::ServerGroup(group) => RECORD + text(group.name.as_str()),
+        Reply::ServerGroup(group) => {
+            RECORD + text(group.name.as_str()) + of_ownership(&group.ownership)
+        }
         Reply::Policy(policy) => of_policy(policy),
         Reply::Operation(operation) => of_operation(operation),
         Reply::Leases(operations) => each(operations, |_| 0),
@@ -120,6 +123,12 @@ fn of_host_refusal(refusal: &HostRefusal) -> u64 {
     text(host.as_str()) + text(cause) + text(message) + option(missing)
 }
 
+/// Returns nothing for a record from before cluster version 4, which has none.
+fn of_ownership(ownership: &Ownership) -> u64 {
+    let Ownership { project, creator } = ownership;
+    option(project.as_ref().map(|project| project.as_str())) + text(creator)
+}
+
 fn of_service(service: &Service) -> u64 {
     let Service {
         name,
@@ -137,8 +146,9 @@ fn of_flavor(flavor: &Flavor) -> u64 {
         memory_mib: _,
         disk_gib: _,
         extra_specs,
+        ownership,
     } = flavor;
-    RECORD + text(name.as_str()) + pairs(extra_specs)
+    RECORD + text(name.as_str()) + pairs(extra_specs) + of_ownership(ownership)
 }
 
 fn of_alias(alias: &PciAlias) -> u64 {
@@ -252,6 +262,7 @@ fn of_operation(operation: &Operation) -> u64 {
         created_at: _,
         ended_at: _,
         force_complete: _,
+        ownership,
     } = operation;
     let outcome = match outcome {
         Some(Outcome::Failed(refusal)) => of_refusal(refusal),
@@ -265,6 +276,7 @@ fn of_operation(operation: &Operation) -> u64 {
         + option(lease.as_ref().map(|lease| lease.conductor.as_str()))
         + each(log, of_entry)
         + outcome
+        + of_ownership(ownership)
 }
 
 fn of_kind(kind: &Kind) -> u64 {
@@ -310,11 +322,16 @@ fn of_volume(volume: &Volume) -> u64 {
         replicas,
         created_at: _,
         generation: _,
+        ownership,
     } = volume;
     let replica = |replica: &Replica| {
         text(replica.host.as_str()) + text(replica.region.as_str()) + text(&replica.failure)
     };
-    RECORD + text(id.as_str()) + text(display_name.as_str()) + each(replicas, replica)
+    RECORD
+        + text(id.as_str())
+        + text(display_name.as_str())
+        + each(replicas, replica)
+        + of_ownership(ownership)
 }
 
 fn of_host(host: &Host) -> u64 {

@@ -5,6 +5,7 @@ use berth_domain::flavor::Flavor;
 use berth_domain::image::ImageProperties;
 use berth_domain::instance::EmulatorThreads;
 use berth_domain::name::{FlavorName, PciAliasName};
+use berth_domain::ownership::Ownership;
 use berth_domain::pci::{PciAlias, PciAliases, PciDevice, PciId, PciKind, PciMatch};
 use berth_domain::topology::{CellId, HostTopology};
 
@@ -251,6 +252,7 @@ fn demand(vcpus: u32, memory_mib: u64, specs: &[(&str, &str)], pages: &str) -> D
             .iter()
             .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
             .collect(),
+        ownership: Ownership::default(),
     };
     if !specs.is_empty() && !pages.is_empty() {
         let spec = flavor.extra_specs.entry("hw:mem_page_size".to_owned());

@@ -8,6 +8,7 @@ use berth_domain::id::{
     AggregateId, ClusterId, Epoch, Generation, Incarnation, ProviderId, TimeMs,
 };
 use berth_domain::name::{AggregateName, RegionName, ServerGroupName};
+use berth_domain::ownership::Ownership;
 use berth_domain::resource::Trait;
 use berth_domain::server_group::{GroupPolicy, ServerGroup};
 use berth_domain::service::Service;
@@ -219,6 +220,7 @@ fn volume(kind: VolumeKind) -> Volume {
         replicas: vec![replica],
         created_at: TimeMs(0),
         generation: Generation(0),
+        ownership: Ownership::default(),
     }
 }
 

@@ -540,6 +540,7 @@ fn begin(world: &mut World, draw: &Draw) -> Option<Command> {
         requested_host: None,
         claim,
         lease,
+        project: pick[1].is_multiple_of(3).then(|| project_name("web")),
     })
 }
 

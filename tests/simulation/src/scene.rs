@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use berth_domain::cpu_set::{CpuId, CpuSet};
 use berth_domain::flavor::Flavor;
 use berth_domain::name::{FlavorName, PciAliasName, PmemName};
+use berth_domain::ownership::Ownership;
 use berth_domain::pci::{LIVE_MIGRATABLE, PciAlias, PciDevice, PciId, PciKind, PciMatch};
 use berth_domain::pmem::{Label, PmemNamespace};
 use berth_domain::topology::{CellId, HostCell, HostTopology, PagePool, SocketId};
@@ -23,6 +24,7 @@ pub fn flavors() -> Vec<Flavor> {
             .iter()
             .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
             .collect(),
+        ownership: Ownership::default(),
     };
     let dedicated = ("hw:cpu_policy", "dedicated");
     let card = ("pci_passthrough:alias", "card:1");

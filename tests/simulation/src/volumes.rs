@@ -348,6 +348,7 @@ impl VolumeUser {
             preferred: Vec::new(),
             requisite: BTreeSet::new(),
             preferred_cell: None,
+            project: None,
         }
     }
 

@@ -41,6 +41,7 @@ pub fn request(wish: &Wish, lease: LeaseRequest, chance: &mut Chance) -> (&'stat
                 volumes: Vec::new(),
                 host: host.clone(),
                 lease,
+                project: None,
             };
             ("ScheduleVm", Action::ScheduleVm(scheduled))
         }

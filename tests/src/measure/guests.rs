@@ -42,6 +42,7 @@ pub fn flavor(name: &str, vcpus: u32) -> CreateFlavorRequest {
             memory_mib: 128,
             disk_gib: 0,
             extra_specs: [("hw:cpu_policy".to_owned(), "dedicated".to_owned())].into(),
+            ..wire::Flavor::default()
         }),
         request_id: String::new(),
     }

@@ -10,6 +10,7 @@ use berth_domain::image::ImageProperties;
 use berth_domain::instance::{CpuPolicy, InstanceCell, InstanceTopology, PageSize, VcpuId};
 use berth_domain::name::{FlavorName, VmName};
 use berth_domain::numa::{Assignment, CellAssignment};
+use berth_domain::ownership::Ownership;
 use berth_domain::pci::PciAliases;
 use berth_domain::topology::{CellId, HostCell, HostTopology, PagePool, SocketId};
 use berth_domain::vm::{BootSource, VmSpec};
@@ -68,6 +69,7 @@ pub fn plain_spec(vcpus: u32) -> VmSpec {
             memory_mib: 128,
             disk_gib: 0,
             extra_specs: BTreeMap::new(),
+            ownership: Ownership::default(),
         },
         boot: BootSource::Kernel {
             kernel: "kernel".to_owned(),

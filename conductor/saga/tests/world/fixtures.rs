@@ -9,6 +9,7 @@ use berth_domain::image::ImageProperties;
 use berth_domain::instance::{CpuPolicy, InstanceCell, InstanceTopology, VcpuId};
 use berth_domain::name::{FlavorName, HostName, VmName};
 use berth_domain::numa::{Assignment, CellAssignment};
+use berth_domain::ownership::Ownership;
 use berth_domain::pci::PciAliases;
 use berth_domain::topology::CellId;
 use berth_domain::vm::{self, BootSource, Vm, VmSpec};
@@ -61,6 +62,7 @@ pub(crate) fn spec() -> VmSpec {
             memory_mib: 256,
             disk_gib: 0,
             extra_specs: BTreeMap::new(),
+            ownership: Ownership::default(),
         },
         boot: BootSource::Disk,
         disks: Vec::new(),
@@ -89,6 +91,7 @@ pub(crate) fn vm(state: vm::State) -> Vm {
         error: None,
         generation: Generation(1),
         created_at: TimeMs(1),
+        ownership: Ownership::default(),
     }
 }
 

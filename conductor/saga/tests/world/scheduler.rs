@@ -10,6 +10,7 @@ use berth_domain::name::{HostName, ServiceName};
 use berth_domain::operation::{
     Effect, Entry, GuestPower, Kind, Lease, Mark, Operation, Outcome, Step,
 };
+use berth_domain::ownership::Ownership;
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::transfer::{HOSTS_TRIED_DEFAULT, TransferPolicy};
 use berth_domain::vm::{self, Vm};
@@ -89,6 +90,7 @@ impl Scheduler {
             created_at: TimeMs(1),
             ended_at: None,
             force_complete: false,
+            ownership: Ownership::default(),
         };
         let mut new = Self {
             operation,

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use berth_domain::id::{ClaimId, MigrationId, TimeMs};
 use berth_domain::name::{ServiceName, VmName};
 use berth_domain::operation::Lease;
+use berth_domain::ownership::Ownership;
 use berth_domain::version::ServiceVersion;
 use berth_proto::client::{Dialer, SchedulerChannel};
 use berth_proto::operation::v1 as wire;
@@ -44,6 +45,7 @@ fn operation(number: u128) -> Operation {
         outcome: None,
         created_at: TimeMs(1),
         ended_at: None,
+        ownership: Ownership::default(),
     }
 }
 

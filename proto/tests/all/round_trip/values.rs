@@ -47,6 +47,7 @@ use berth_domain::operation::{
     Effect, Entry, GuestPower, Kind, Lease, Mark, Operation, Outcome, Step,
 };
 use berth_domain::overcommit::AllocationRatio;
+use berth_domain::ownership::{Ownership, ProjectName};
 use berth_domain::pci::{
     PciAddress, PciAlias, PciAliases, PciDevice, PciId, PciKind, PciMatch, PciNumaPolicy,
     PciRequest,
@@ -412,15 +413,27 @@ pub(crate) fn claim() -> impl Strategy<Value = Claim> {
         )
 }
 
+/// A record has both or neither: none from before a cluster version that has them.
+pub(crate) fn ownership() -> impl Strategy<Value = Ownership> {
+    let project = "[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?".prop_map(|n| ProjectName::new(&n).unwrap());
+    let both = (project, ".{1,30}").prop_map(|(project, creator)| Ownership {
+        project: Some(project),
+        creator,
+    });
+    option::of(both).prop_map(Option::unwrap_or_default)
+}
+
 pub(crate) fn flavor() -> impl Strategy<Value = Flavor> {
     let name = NAME.prop_map(|n| FlavorName::new(&n).unwrap());
-    (name, any::<u32>(), any::<u64>(), any::<u64>(), texts()).prop_map(
-        |(name, vcpus, memory_mib, disk_gib, extra_specs)| Flavor {
+    let sizes = (any::<u32>(), any::<u64>(), any::<u64>());
+    (name, sizes, texts(), ownership()).prop_map(
+        |(name, (vcpus, memory_mib, disk_gib), extra_specs, ownership)| Flavor {
             name,
             vcpus,
             memory_mib,
             disk_gib,
             extra_specs,
+            ownership,
         },
     )
 }
@@ -721,7 +734,7 @@ pub(crate) fn vm() -> impl Strategy<Value = Vm> {
         ),
         option::of(refusal()),
         generation(),
-        (time(), option::of(trouble())),
+        (time(), option::of(trouble()), ownership()),
     )
         .prop_map(
             |(
@@ -730,7 +743,7 @@ pub(crate) fn vm() -> impl Strategy<Value = Vm> {
                 (host, claim, remains_on, operation),
                 error,
                 generation,
-                (created_at, trouble),
+                (created_at, trouble, ownership),
             )| {
                 Vm {
                     name,
@@ -745,6 +758,7 @@ pub(crate) fn vm() -> impl Strategy<Value = Vm> {
                     generation,
                     created_at,
                     trouble,
+                    ownership,
                 }
             },
         )

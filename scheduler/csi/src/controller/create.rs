@@ -86,6 +86,7 @@ impl ControllerApi {
                 replicas: parameters.replicas,
                 preferred_cell: None,
                 request_id: String::new(),
+                project: String::new(),
             },
         })
     }

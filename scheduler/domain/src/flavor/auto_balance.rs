@@ -25,6 +25,7 @@ mod tests {
 
     use super::*;
     use crate::name::FlavorName;
+    use crate::ownership::Ownership;
 
     #[test]
     fn guests_are_moved_unless_the_flavor_says_no() {
@@ -38,6 +39,7 @@ mod tests {
                     .iter()
                     .map(|(k, v)| ((*k).to_owned(), (*v).to_owned())),
             ),
+            ownership: Ownership::default(),
         };
         assert!(flavor(&[]).auto_balance());
         assert!(flavor(&[(KEY, "yes")]).auto_balance());

@@ -219,6 +219,7 @@ mod tests {
     use crate::image::ImageProperties;
     use crate::name::FlavorName;
     use crate::name::VolumeId;
+    use crate::ownership::Ownership;
     use crate::pci::{PciAliases, PciMatch, PciNumaPolicy, PciRequest};
     use crate::vm::{AttachedAs, DiskFormat, VolumeAttachment, requirements_of};
 
@@ -230,6 +231,7 @@ mod tests {
                 memory_mib: 64,
                 disk_gib: 4,
                 extra_specs: [("hw:cpu_policy".to_owned(), "dedicated".to_owned())].into(),
+                ownership: Ownership::default(),
             },
             boot: BootSource::Kernel {
                 kernel: "vmlinuz".to_owned(),

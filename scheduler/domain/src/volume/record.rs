@@ -18,6 +18,7 @@ use super::report::Outcome;
 use super::{DeviceMode, Extent, Taken, cut};
 use crate::id::{ConsumerId, Generation, TimeMs};
 use crate::name::{HostName, RegionName, VolumeId};
+use crate::ownership::Ownership;
 use crate::topology::CellId;
 
 /// The longest name that people give to a volume, in bytes.
@@ -242,6 +243,9 @@ pub struct Volume {
     pub created_at: TimeMs,
     /// Changes with every change.
     pub generation: Generation,
+    /// Its project and its creator.
+    #[serde(flatten)]
+    pub ownership: Ownership,
 }
 
 /// What became of a volume.
@@ -470,6 +474,7 @@ mod tests {
             replicas: phases.iter().enumerate().map(replica).collect(),
             created_at: TimeMs(1),
             generation: Generation(1),
+            ownership: Ownership::default(),
         }
     }
 

@@ -14,6 +14,7 @@ use berth_domain::name::{FlavorName, HostName, PciAliasName, VmName};
 use berth_domain::numa::{
     Assignment, ExactDemand, Ground, Guest, HostUsage, Limits, Outline, Strategy, fit, verify,
 };
+use berth_domain::ownership::Ownership;
 use berth_domain::pci::{
     LIVE_MIGRATABLE, PciAddress, PciAlias, PciDevice, PciId, PciKind, PciMatch, PciNumaPolicy,
     PciRequest,
@@ -93,6 +94,7 @@ fn spec(cells: u32, functions: u32, alias: PciAlias) -> VmSpec {
         memory_mib: 64 * u64::from(cells),
         disk_gib: 1,
         extra_specs: specs.map(|(key, value)| (key.to_owned(), value)).into(),
+        ownership: Ownership::default(),
     };
     let aliases = BTreeMap::from([(alias.name.clone(), alias)]);
     let requirements = flavor

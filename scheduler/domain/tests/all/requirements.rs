@@ -14,6 +14,7 @@ use berth_domain::fault::Fault;
 use berth_domain::flavor::{Flavor, Requirements};
 use berth_domain::image::ImageProperties;
 use berth_domain::name::{FlavorName, PciAliasName};
+use berth_domain::ownership::Ownership;
 use berth_domain::pci::{PciAlias, PciAliases, PciMatch, PciNumaPolicy};
 
 pub(crate) type Pairs<'a> = &'a [(&'a str, &'a str)];
@@ -30,6 +31,7 @@ pub(crate) fn flavor(vcpus: u32, memory_mib: u64, specs: Pairs<'_>) -> Flavor {
         memory_mib,
         disk_gib: 3,
         extra_specs: map(specs),
+        ownership: Ownership::default(),
     }
 }
 

@@ -11,6 +11,7 @@ use berth_domain::id::ClaimId;
 use berth_domain::image::ImageProperties;
 use berth_domain::name::{FlavorName, VmName};
 use berth_domain::numa::Strategy;
+use berth_domain::ownership::Ownership;
 use berth_domain::pci::PciAliases;
 use berth_domain::version::ServiceVersion;
 use berth_selection::{Fleet, FleetGuest, Rescue, capacity};
@@ -166,6 +167,7 @@ pub(crate) fn floating_of(shape: &capacity::Shape) -> Demand {
         memory_mib: shape.memory_mib,
         disk_gib: shape.disk_gib,
         extra_specs: BTreeMap::new(),
+        ownership: Ownership::default(),
     };
     let requirements = flavor.requirements(&ImageProperties::default(), &PciAliases::new());
     let requirements = requirements.expect("a good flavor");

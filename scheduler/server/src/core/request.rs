@@ -9,6 +9,7 @@ use berth_domain::id::{ClaimId, Epoch, Generation, MigrationId, OperationId, VmU
 use berth_domain::image::ImageProperties;
 use berth_domain::name::{FlavorName, HostName, VmName};
 use berth_domain::numa::Assignment;
+use berth_domain::ownership::ProjectName;
 use berth_domain::policy::{Scope, Setting};
 use berth_domain::topology::CellId;
 use berth_domain::transfer::TransferOverrides;
@@ -117,6 +118,8 @@ pub struct ScheduleVm {
     pub host: Option<HostName>,
     /// The lease of the conductor that executes the boot.
     pub lease: LeaseRequest,
+    /// The project that it is to belong to; absent: the default one.
+    pub project: Option<ProjectName>,
 }
 
 /// A VM to be moved.
@@ -210,4 +213,6 @@ pub struct CreateVolume {
     pub requisite: BTreeSet<HostName>,
     /// The NUMA node of the host that it should be close to.
     pub preferred_cell: Option<CellId>,
+    /// The project that it is to belong to; absent: the default one.
+    pub project: Option<ProjectName>,
 }

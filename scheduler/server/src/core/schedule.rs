@@ -13,6 +13,7 @@ use berth_domain::id::{ClaimId, Epoch, OperationId, VmUid};
 use berth_domain::image::ImageProperties;
 use berth_domain::name::{FlavorName, HostName, VmName};
 use berth_domain::operation::{ClaimPurpose, Mark, Operation, Step};
+use berth_domain::ownership::Ownership;
 use berth_domain::pci::PciAliases;
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::vm::{
@@ -78,6 +79,7 @@ pub(super) fn vm(
             requested_host: params.host.clone(),
             claim,
             lease: params.lease.clone(),
+            project: params.project.clone(),
         },
         choice: Some(choice),
     })
@@ -240,6 +242,8 @@ pub(super) fn sized(state: &State, flavor: &FlavorName, rest: Rest) -> Result<Vm
             .map_err(|faults| with_missing_alias(state, flavor, fault::refusal("vm", &faults)))
     };
     let mut flavor = (**flavor).clone();
+    // The VM has an ownership of its own, and its agent needs to know neither.
+    flavor.ownership = Ownership::default();
     let mut requirements = requirements_of(&flavor)?;
     if state.policy().complete(&mut flavor, &requirements) {
         requirements = requirements_of(&flavor)?;

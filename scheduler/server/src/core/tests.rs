@@ -13,6 +13,7 @@ use berth_domain::image::ImageProperties;
 use berth_domain::instance::PageSize;
 use berth_domain::name::{FlavorName, HostName, ServiceName, VmName};
 use berth_domain::operation::{Effect, LeaseRequest, Mark, Operation, Step};
+use berth_domain::ownership::Ownership;
 use berth_domain::policy::{Scope, Setting};
 use berth_domain::topology::{CellId, HostCell, HostTopology, PagePool};
 use berth_domain::version::ServiceVersion;
@@ -103,6 +104,7 @@ impl World {
             memory_mib: 64,
             disk_gib: 1,
             extra_specs: [("hw:cpu_policy".into(), "dedicated".into())].into(),
+            ownership: Ownership::default(),
         }));
         world
     }
@@ -194,6 +196,7 @@ fn boot(name: &str, number: u128) -> DecisionRequest {
             volumes: Vec::new(),
             host: None,
             lease: lease(),
+            project: None,
         }),
     )
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use berth_domain::id::{Generation, TimeMs};
 use berth_domain::name::HostName;
+use berth_domain::ownership::Ownership;
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::volume::{Chosen, Phase, Replica, Volume, VolumeRequest, choose};
 use berth_state::State;
@@ -70,6 +71,7 @@ pub(super) fn create(state: &State, params: &CreateVolume) -> Result<Command, Bo
         // Written when it is applied.
         created_at: TimeMs(0),
         generation: Generation(0),
+        ownership: Ownership::requested(params.project.clone()),
     };
     Ok(Command::CreateVolume {
         volume: Box::new(volume),

@@ -1,15 +1,20 @@
 //! The reads of `berth.scheduler.v1.SchedulerService`.
 
+use std::ops::Bound;
+
 use berth_domain::claim::Claim;
 use berth_domain::id::{ClaimId, MigrationId};
 use berth_domain::migration::Migration;
 use berth_domain::name::{FlavorName, HostName, PciAliasName, VmName};
+use berth_domain::ownership::ProjectName;
 use berth_domain::refusal::Refusal;
 use berth_domain::vm::Vm;
 use berth_proto::convert::field;
+use berth_proto::convert::ownership::read_project;
 use berth_proto::convert::page::Page;
 use berth_proto::scheduler::v1;
 use berth_proto::status::to_status;
+use berth_state::State;
 use tonic::{Response, Status};
 
 use super::context::Context;
@@ -106,7 +111,12 @@ pub(super) async fn vms(
 ) -> Answer<v1::ListVmsResponse> {
     let page = Page::new(wire.page_size, &wire.page_token)?;
     let host: Option<HostName> = field::optional_name(&wire.host, "host")?;
+    let project = read_project(&wire.project, "project")?;
     let state = context.state(wire.consistency).await?;
+    if let Some(project) = project {
+        let on_host = |vm: &Vm| host.is_none() || vm.host == host;
+        return vms_of_project(&state, &page, &project, on_host);
+    }
     let (vms, next_page_token) = list::page(
         state.vms(),
         &page,
@@ -116,6 +126,26 @@ pub(super) async fn vms(
     )?;
     Ok(Response::new(v1::ListVmsResponse {
         vms: vms.iter().map(|vm| write_vm(&state, vm)).collect(),
+        next_page_token,
+        revision: state.revision(),
+    }))
+}
+
+/// Returns a page of the VMs of a project, which are looked up rather than searched for.
+fn vms_of_project(
+    state: &State,
+    page: &Page,
+    project: &ProjectName,
+    keep: impl Fn(&Vm) -> bool,
+) -> Answer<v1::ListVmsResponse> {
+    let after = list::after(page, |text| VmName::new(text).ok())?;
+    let after = after.map_or(Bound::Unbounded, Bound::Excluded);
+    let names = state.vms_of_project(project.as_str()).into_iter();
+    let names = names.flat_map(|vms| vms.range((after.clone(), Bound::Unbounded)));
+    let vms = names.filter_map(|name| state.vm(name));
+    let (vms, next_page_token) = page.cut(vms.filter(|vm| keep(vm)), |vm| vm.name.to_string());
+    Ok(Response::new(v1::ListVmsResponse {
+        vms: vms.into_iter().map(|vm| write_vm(state, vm)).collect(),
         next_page_token,
         revision: state.revision(),
     }))

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use berth_domain::claim::Claim;
+use berth_domain::flavor::Flavor;
 use berth_domain::id::{ClaimId, Epoch, MigrationId, OperationId, VmUid};
 use berth_domain::migration::Migration;
 use berth_domain::name::{HostName, ServiceName};
 use berth_domain::operation::{LeaseRequest, Operation};
+use berth_domain::ownership::Ownership;
 use berth_domain::vm::Vm;
 use berth_process::access;
 use berth_proto::convert::operation::lease_request;
@@ -84,7 +86,8 @@ impl SchedulerService for SchedulerApi {
         request: Request<v1::CreateFlavorRequest>,
     ) -> Result<Response<v1::CreateFlavorResponse>, Status> {
         let (wire, caller) = open(request)?;
-        let flavor = field::required(wire.flavor, "flavor")?;
+        let mut flavor: Flavor = field::required(wire.flavor, "flavor")?;
+        flavor.ownership = Ownership::requested(flavor.ownership.project);
         let action = Action::Plain(Command::CreateFlavor(flavor));
         let Reply::Flavor(flavor) = self.submit(caller, false, action).await?.reply else {
             return Err(refusal::mismatch());
@@ -318,6 +321,7 @@ fn schedule_vm(wire: v1::ScheduleVmRequest) -> Result<ScheduleVm, Invalid> {
         volumes: template.volumes,
         host: field::optional_name(&wire.requested_host, "requested_host")?,
         lease: lease(&wire.conductor, wire.lease_ttl, wire.validate_only)?,
+        project: Ownership::requested(template.project).project,
     })
 }
 

@@ -1,6 +1,7 @@
 //! `berth.policy.v1.ServerGroupService`.
 
 use berth_domain::name::ServerGroupName;
+use berth_domain::ownership::Ownership;
 use berth_domain::server_group::ServerGroup;
 use berth_proto::convert::page::Page;
 use berth_proto::convert::{ResourceName as _, field};
@@ -25,7 +26,8 @@ impl ServerGroupService for ServerGroupApi {
         request: Request<v1::CreateServerGroupRequest>,
     ) -> Result<Response<v1::CreateServerGroupResponse>, Status> {
         let (wire, caller) = open(request)?;
-        let group = field::required(wire.server_group, "server_group")?;
+        let mut group: ServerGroup = field::required(wire.server_group, "server_group")?;
+        group.ownership = Ownership::requested(group.ownership.project);
         let command = Command::CreateServerGroup(group);
         let Reply::ServerGroup(group) = self.0.command(caller, command).await? else {
             return Err(refusal::mismatch());

@@ -6,6 +6,7 @@ use berth_domain::topology::CellId;
 use berth_domain::volume::{Kind, Outcome, REPLICAS_MAX, REPORTS_MAX, Report};
 use berth_process::access;
 use berth_proto::convert::field::{self, Invalid};
+use berth_proto::convert::ownership::read_project;
 use berth_proto::convert::volume::{read_display_name, read_kind, read_parameters};
 use berth_proto::volume::v1;
 use berth_proto::volume::v1::volume_service_server::VolumeService;
@@ -199,5 +200,6 @@ fn read_create(wire: v1::CreateVolumeRequest) -> Result<CreateVolume, Invalid> {
         preferred: hosts(wire.preferred_hosts, "preferred_hosts")?,
         requisite: requisite.into_iter().collect(),
         preferred_cell: wire.preferred_cell.map(CellId),
+        project: read_project(&wire.project, "project")?,
     })
 }

@@ -20,6 +20,7 @@
 //! | `placement_hostile` | slow and numerous clients |
 //! | `placement_rest` | who may call the REST API |
 //! | `process` | the program: refused starts and `kill -9` |
+//! | `projects` | projects of VMs in lists and usages |
 //! | `promises` | what answers state, under faults |
 //! | `providers` | batches and watches of providers |
 //! | `repeats` | repeated requests |
@@ -47,6 +48,7 @@ mod placement_forward;
 mod placement_hostile;
 mod placement_rest;
 mod process;
+mod projects;
 mod promises;
 mod providers;
 mod reads;

@@ -5,6 +5,7 @@ use berth_domain::constraint::Demand;
 use berth_domain::id::{Generation, OperationId, VmUid};
 use berth_domain::name::{HostName, VmName};
 use berth_domain::operation::{Kind, Operation, Outcome};
+use berth_domain::ownership::ProjectName;
 use berth_domain::refusal::Refusal;
 use berth_domain::vm::{Event, State, Vm, VmSpec};
 
@@ -24,6 +25,7 @@ pub(super) struct Begin<'a> {
     pub(super) requested_host: Option<&'a HostName>,
     pub(super) claim: &'a Claim,
     pub(super) lease: &'a LeaseRequest,
+    pub(super) project: Option<&'a ProjectName>,
 }
 
 impl<J: Journal> Transaction<'_, J> {
@@ -56,6 +58,7 @@ impl<J: Journal> Transaction<'_, J> {
             error: None,
             generation: Generation(1),
             created_at,
+            ownership: self.ownership(begin.project),
         });
         let claim = self.hold(begin.claim);
         let operation = self.new_operation(begin.operation, Kind::Boot, begin.vm, begin.lease);

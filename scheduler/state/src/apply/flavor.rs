@@ -13,7 +13,10 @@ impl<J: Journal> Transaction<'_, J> {
         if self.state.flavor(&flavor.name).is_some() {
             return Err(exists("flavor", &flavor.name));
         }
-        Ok(Reply::Flavor(self.put_flavor(flavor.clone())))
+        Ok(Reply::Flavor(self.put_flavor(Flavor {
+            ownership: self.ownership(flavor.ownership.project.as_ref()),
+            ..flavor.clone()
+        })))
     }
 
     pub(super) fn delete_flavor(&mut self, name: &FlavorName) -> Result<Reply, Refusal> {

@@ -32,6 +32,7 @@ mod memory;
 mod migration;
 mod operation;
 mod order;
+mod ownership;
 mod pci_alias;
 mod policy;
 mod power;
@@ -90,6 +91,7 @@ impl State {
             let tx = Transaction {
                 state,
                 journal: NoJournal,
+                principal: &envelope.principal,
             };
             return tx
                 .examine_allocations(consumers, &BTreeMap::new())
@@ -117,7 +119,11 @@ fn run<J: Journal>(
     let before = state.header;
     state.header.revision = index;
     state.header.time = TimeMs(before.time.0.max(envelope.at.0));
-    let mut tx = Transaction { state, journal };
+    let mut tx = Transaction {
+        state,
+        journal,
+        principal: &envelope.principal,
+    };
     let outcome = tx.carry_out(envelope);
     tx.trim();
     let after = tx.state.header;
@@ -231,6 +237,7 @@ impl<J: Journal> Transaction<'_, J> {
                 requested_host,
                 claim,
                 lease,
+                project,
             } => self.begin_boot(&boot::Begin {
                 operation: *operation,
                 vm,
@@ -239,6 +246,7 @@ impl<J: Journal> Transaction<'_, J> {
                 requested_host: requested_host.as_ref(),
                 claim,
                 lease,
+                project: project.as_ref(),
             }),
             Command::BeginMigration {
                 operation,

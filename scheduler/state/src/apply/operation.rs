@@ -42,6 +42,10 @@ impl<J: Journal> Transaction<'_, J> {
         vm: &VmName,
         lease: &LeaseRequest,
     ) -> Operation {
+        let project = self
+            .state
+            .vm(vm)
+            .and_then(|vm| vm.ownership.project.clone());
         Operation {
             id,
             kind,
@@ -56,6 +60,7 @@ impl<J: Journal> Transaction<'_, J> {
             created_at: self.now(),
             ended_at: None,
             force_complete: false,
+            ownership: self.ownership(project.as_ref()),
         }
     }
 

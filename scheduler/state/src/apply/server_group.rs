@@ -16,6 +16,7 @@ impl<J: Journal> Transaction<'_, J> {
         let created_at = self.now();
         Ok(Reply::ServerGroup(self.put_server_group(ServerGroup {
             created_at,
+            ownership: self.ownership(group.ownership.project.as_ref()),
             ..group.clone()
         })))
     }

@@ -64,6 +64,7 @@ impl<J: Journal> Transaction<'_, J> {
             replicas: volume.replicas.iter().map(replica).collect(),
             created_at: self.now(),
             generation: Generation(1),
+            ownership: self.ownership(volume.ownership.project.as_ref()),
             ..volume.clone()
         };
         let volume = self.write_volume(volume);

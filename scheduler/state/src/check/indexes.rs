@@ -106,6 +106,16 @@ pub(super) fn consumers_are_indexed(state: &State) -> Result<(), Violation> {
     )
 }
 
+pub(super) fn vms_are_indexed_by_project(state: &State) -> Result<(), Violation> {
+    let mut projects: OrdMap<Arc<str>, OrdSet<_>> = OrdMap::new();
+    for vm in state.vms.values() {
+        let vms = projects.entry(vm.ownership.project_name().into());
+        vms.or_default().insert(vm.name.clone());
+    }
+    let good = projects == state.index.project_vms;
+    rule(good, "vms_are_indexed_by_project", "vms by project")
+}
+
 pub(super) fn operations_and_migrations_are_indexed(state: &State) -> Result<(), Violation> {
     const RULE: &str = "operations_and_migrations_are_indexed";
     let operations = || state.operations.values();

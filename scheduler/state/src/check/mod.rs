@@ -61,6 +61,7 @@ impl State {
         claims::states_follow_their_owners(self)?;
         claims::released_claims_are_erased(self)?;
         claims::counted_and_exact_agree(self)?;
+        indexes::vms_are_indexed_by_project(self)?;
         vms::running_vms_hold_one_active_claim(self)?;
         vms::vm_states_match_operations(self)?;
         vms::only_errors_have_a_reason(self)?;

@@ -10,6 +10,7 @@ use berth_domain::id::{Generation, MigrationId, OperationId, TimeMs};
 use berth_domain::name::{RegionName, VolumeId};
 use berth_domain::numa::Strategy as Preferred;
 use berth_domain::operation::{Mark, Step};
+use berth_domain::ownership::Ownership;
 use berth_domain::refusal::Refusal;
 use berth_domain::topology::CellId;
 use berth_domain::vm::{AttachedAs, VmSpec, VolumeAttachment};
@@ -74,6 +75,7 @@ fn create(world: &mut World, name: &str, kind: Kind, hosts: &[&str]) -> Result<(
         replicas: hosts.iter().map(replica).collect(),
         created_at: TimeMs(0),
         generation: Generation(0),
+        ownership: Ownership::default(),
     };
     let command = Command::CreateVolume {
         volume: Box::new(volume),

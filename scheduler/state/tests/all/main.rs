@@ -47,6 +47,7 @@ mod import;
 mod leases;
 mod memory;
 mod operations;
+mod ownership;
 mod pci_aliases;
 mod pci_functions;
 mod placement;

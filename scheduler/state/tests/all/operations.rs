@@ -81,6 +81,7 @@ fn a_claim_that_is_wrong_in_itself_is_refused() {
             requested_host: Some(host_name("h1")),
             claim,
             lease,
+            project: None,
         });
         reason(&outcome).to_owned()
     };
@@ -451,6 +452,7 @@ fn a_fit_that_others_made_stale_is_refused() {
         requested_host: None,
         claim,
         lease,
+        project: None,
     });
     assert_eq!(reason(&outcome), "NO_VALID_HOST");
 }

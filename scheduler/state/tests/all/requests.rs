@@ -112,6 +112,7 @@ fn a_retry_of_a_boot_gets_the_same_operation() {
         requested_host: None,
         claim: claim.clone(),
         lease: lease.clone(),
+        project: None,
     };
     let id = |outcome| match outcome {
         Ok(Reply::Operation(operation)) => operation.id,

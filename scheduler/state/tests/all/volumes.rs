@@ -10,6 +10,7 @@ use berth_domain::allocation::{ConsumerGeneration, ConsumerUpdate};
 use berth_domain::host::Liveness;
 use berth_domain::id::{Generation, Incarnation, ProviderId, TimeMs};
 use berth_domain::name::{RegionName, VolumeId};
+use berth_domain::ownership::Ownership;
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::resource::ResourceClass;
 use berth_domain::topology::CellId;
@@ -106,6 +107,7 @@ fn chosen(
         replicas: chosen.into_iter().map(replica).collect(),
         created_at: TimeMs(0),
         generation: Generation(0),
+        ownership: Ownership::default(),
     })
 }
 

@@ -12,7 +12,7 @@ use berth_proto::convert::operation::{read_effect, read_power, write_effect, wri
 use berth_proto::convert::transfer::{
     read_hosts_tried, read_policy, write_hosts_tried, write_policy,
 };
-use berth_proto::convert::{ResourceName, placement, revocation};
+use berth_proto::convert::{ResourceName, ownership, placement, revocation};
 use berth_proto::host::v1::fence::Method as WireMethod;
 use berth_proto::host::v1::host::Liveness as WireLiveness;
 use berth_proto::operation::v1::{Effect as WireEffect, Step as WireStep};
@@ -333,6 +333,7 @@ fn write(command: &Command) -> envelope::Command {
             requested_host,
             claim,
             lease,
+            project,
         } => Wire::BeginBoot(v1::BeginBoot {
             operation: operation.resource_name(),
             vm: vm.resource_name(),
@@ -341,6 +342,7 @@ fn write(command: &Command) -> envelope::Command {
             requested_host: field::name_or_empty(requested_host.as_ref()),
             claim: Some(claim.into()),
             lease: write_lease(lease),
+            project: ownership::write_project(project.as_ref()),
         }),
         Command::BeginMigration {
             operation,
@@ -723,6 +725,7 @@ fn read(wire: envelope::Command) -> Result<Command, Invalid> {
             requested_host: field::optional_name(&wire.requested_host, "requested_host")?,
             claim: field::required(wire.claim, "claim")?,
             lease: read_lease(wire.lease)?,
+            project: ownership::read_project(&wire.project, "project")?,
         },
         Wire::BeginMigration(wire) => Command::BeginMigration {
             operation: field::name(&wire.operation, "operation")?,

@@ -174,7 +174,7 @@ pub(crate) fn operation() -> impl Strategy<Value = Operation> {
             any::<(bool, bool)>(),
         ),
         (vec(entry, 0..4), option::of(outcome)),
-        (time(), option::of(time())),
+        (time(), option::of(time()), ownership()),
     )
         .prop_map(|(who, hosts, holds, log, times)| Operation {
             id: who.0,
@@ -190,5 +190,6 @@ pub(crate) fn operation() -> impl Strategy<Value = Operation> {
             created_at: times.0,
             ended_at: times.1,
             force_complete: holds.2.1,
+            ownership: times.2,
         })
 }

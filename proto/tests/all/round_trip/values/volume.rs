@@ -1,5 +1,6 @@
 //! Any regions of hosts, and the volumes that they are made of.
 
+use super::ownership;
 use berth_domain::id::{Generation, TimeMs};
 use berth_domain::name::{HostName, RegionName, VolumeId};
 use berth_domain::topology::CellId;
@@ -109,7 +110,7 @@ fn display_name() -> impl Strategy<Value = DisplayName> {
 pub(crate) fn volume() -> impl Strategy<Value = Volume> {
     let kind = select(vec![Kind::Persistent, Kind::Ephemeral, Kind::Cache]);
     let wish = (kind, any::<u64>(), any::<bool>(), any::<bool>());
-    let times = (0..1_u64 << 40, any::<u64>());
+    let times = (0..1_u64 << 40, any::<u64>(), ownership());
     let all = (
         display_name(),
         any::<u128>(),
@@ -133,6 +134,7 @@ pub(crate) fn volume() -> impl Strategy<Value = Volume> {
             replicas,
             created_at: TimeMs(times.0),
             generation: Generation(times.1),
+            ownership: times.2,
         }
     })
 }

@@ -9,6 +9,7 @@ use berth_domain::host_view::HostView;
 use berth_domain::image::ImageProperties;
 use berth_domain::name::FlavorName;
 use berth_domain::numa::Strategy;
+use berth_domain::ownership::Ownership;
 use berth_domain::pci::PciAliases;
 use berth_selection::Fleet;
 use berth_selection::capacity::{Least, Shape, Steps, after_failures, fill, tiered};
@@ -77,6 +78,7 @@ fn floating(shape: &Shape) -> Option<Demand> {
         memory_mib: shape.memory_mib,
         disk_gib: shape.disk_gib,
         extra_specs: Default::default(),
+        ownership: Ownership::default(),
     };
     let requirements = flavor.requirements(&ImageProperties::default(), &PciAliases::new());
     let requirements = requirements.ok()?;

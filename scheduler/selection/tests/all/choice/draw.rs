@@ -12,6 +12,7 @@ use berth_domain::host_view::HostView;
 use berth_domain::image::ImageProperties;
 use berth_domain::name::{FlavorName, HostName, ServerGroupName, ZoneName};
 use berth_domain::numa::Strategy;
+use berth_domain::ownership::Ownership;
 use berth_domain::pci::{
     PciAddress, PciAliases, PciDevice, PciId, PciKind, PciMatch, PciNumaPolicy, PciRequest,
 };
@@ -251,6 +252,7 @@ fn demand(dice: &mut Dice, mix: Mix) -> Option<Demand> {
         memory_mib: 64 * (1 + dice.below(64)) * u64::from(dice.pick(&[1, 1, vcpus])),
         disk_gib: dice.pick(&[0, 0, 1, 100]),
         extra_specs: specs(dice, vcpus, is_wide),
+        ownership: Ownership::default(),
     };
     let requirements = flavor.requirements(&ImageProperties::default(), &PciAliases::new());
     let requirements = requirements.ok()?;

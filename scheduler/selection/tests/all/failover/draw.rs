@@ -11,6 +11,7 @@ use berth_domain::id::ClaimId;
 use berth_domain::image::ImageProperties;
 use berth_domain::name::{FlavorName, HostName, PmemName, ServerGroupName, VmName};
 use berth_domain::numa::Strategy;
+use berth_domain::ownership::Ownership;
 use berth_domain::pci::{
     PciAliases, PciDevice, PciId, PciKind, PciMatch, PciNumaPolicy, PciRequest,
 };
@@ -98,6 +99,7 @@ fn plain(vcpus: u32, memory_mib: u64, specs: &[(&str, &str)]) -> Demand {
         memory_mib,
         disk_gib: 0,
         extra_specs: specs.map(|(k, v)| ((*k).into(), (*v).into())).collect(),
+        ownership: Ownership::default(),
     };
     let requirements = flavor.requirements(&ImageProperties::default(), &PciAliases::new());
     let requirements = requirements.unwrap();

@@ -1,17 +1,19 @@
 //! `/allocations`, `/allocations/{consumer}` and `/resource_providers/{uuid}/allocations`.
 //!
 //! Claims of Berth are consumers too. They are shown here and not written: their consumer has the
-//! project `berth`, the VM as its user and the type `BERTH_CLAIM`.
+//! project of its VM, the VM as its user and the type `BERTH_CLAIM`.
 
 use std::collections::BTreeMap;
 
 use berth_domain::allocation::{Consumer, ConsumerGeneration, ConsumerUpdate, Resources};
 use berth_domain::claim::Claim;
 use berth_domain::id::{ClaimId, ConsumerId, Generation, ProviderId, TimeMs};
+use berth_domain::ownership::DEFAULT_PROJECT;
 use berth_domain::refusal::Refusal;
 use berth_domain::resource::{ConsumerType, ResourceClass};
 use berth_state::State;
 use berth_state::command::Command;
+use berth_state::placement::CLAIM_CONSUMER_TYPE;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
@@ -23,8 +25,6 @@ use crate::placement_rest::{refused, schemas, uuids};
 
 /// Stands for project and user before 1.8, as in OpenStack Placement.
 const NO_OWNER: Uuid = Uuid::nil();
-const CLAIM_PROJECT: &str = "berth";
-const CLAIM_TYPE: &str = "BERTH_CLAIM";
 /// A claim does not change as long as it is there.
 const CLAIM_GENERATION: u64 = 1;
 
@@ -83,11 +83,13 @@ fn of_claim(call: &Call<'_>, state: &State, claim: &Claim) -> Value {
         .get(&claim.host)
         .map(|view| view.host.provider);
     let allocations = root.and_then(|root| shown(state, root, &claim.resources));
+    let vm = state.vm(&claim.vm);
+    let project = vm.map_or(DEFAULT_PROJECT, |vm| vm.ownership.project_name());
     let owner = Owner {
-        project: CLAIM_PROJECT.to_owned(),
+        project: project.to_owned(),
         user: claim.vm.to_string(),
         generation: CLAIM_GENERATION,
-        kind: CLAIM_TYPE,
+        kind: CLAIM_CONSUMER_TYPE,
     };
     owner.add_to(call, json!({"allocations": Map::from_iter(allocations)}))
 }

@@ -83,6 +83,7 @@ pub fn flavor_request(name: &str, vcpus: u32, specs: &[(&str, &str)]) -> CreateF
                 .iter()
                 .map(|(key, value)| ((*key).into(), (*value).into()))
                 .collect(),
+            ..Flavor::default()
         }),
         request_id: String::new(),
     }
