@@ -7,6 +7,9 @@ use crate::arguments::Trait as Verb;
 use crate::session::{Session, request_id};
 use crate::{all_pages, call, output};
 
+/// The traits of a page: as many as there may be, since each page is a read that a quorum confirms.
+const PAGE_SIZE: i32 = 1000;
+
 /// Runs the command.
 ///
 /// # Errors
@@ -40,6 +43,7 @@ async fn list(session: &Session, prefix: Option<String>, associated: bool) -> an
     let request = ListTraitsRequest {
         prefix: prefix.unwrap_or_default(),
         associated,
+        page_size: PAGE_SIZE,
         ..Default::default()
     };
     let all = all_pages!(session, CatalogServiceClient, list_traits, request, traits);

@@ -1,6 +1,6 @@
 //! `berth.placement.v1.CatalogService`.
 
-use std::collections::BTreeSet;
+use std::ops::Bound;
 
 use berth_domain::resource::{Custom, ResourceClass, Trait};
 use berth_domain::standard;
@@ -12,6 +12,7 @@ use berth_proto::placement::v1;
 use berth_proto::placement::v1::catalog_service_server::CatalogService;
 use berth_state::command::Command;
 use berth_state::{Reply, State};
+use imbl::OrdMap;
 use tonic::{Request, Response, Status};
 
 use super::context::Context;
@@ -92,12 +93,10 @@ impl CatalogService for CatalogApi {
         let wire = request.into_inner();
         let page = Page::new(wire.page_size, &wire.page_token)?;
         let state = self.0.state(wire.consistency).await?;
-        let custom = state.classes().keys();
-        let all: BTreeSet<_> = standard::classes().iter().chain(custom).collect();
-        let after = after(&page, read_class)?;
-        let rest = all
-            .into_iter()
-            .filter(|c| after.as_ref().is_none_or(|a| *c > a));
+        let after = after(&page, read_class)?.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut known: Vec<&ResourceClass> = standard::classes().iter().collect();
+        known.sort();
+        let rest = names(&known, state.classes(), after);
         let (classes, next_page_token) = page.cut(rest, |class| class.to_string());
         let classes = classes.into_iter();
         Ok(Response::new(v1::ListResourceClassesResponse {
@@ -141,9 +140,8 @@ impl CatalogService for CatalogApi {
         let page = Page::new(wire.page_size, &wire.page_token)?;
         let state = self.0.state(wire.consistency).await?;
         let after = after(&page, read_trait)?;
-        let rest = traits(&state, &wire.prefix, wire.associated)
-            .into_iter()
-            .filter(|name| after.as_ref().is_none_or(|a| *name > a));
+        let rest = traits(&state, &wire.prefix, after)
+            .filter(|name| !wire.associated || state.providers_with(name).next().is_some());
         let (traits, next_page_token) = page.cut(rest, |name| name.to_string());
         let traits = traits.into_iter();
         Ok(Response::new(v1::ListTraitsResponse {
@@ -156,15 +154,48 @@ impl CatalogService for CatalogApi {
     }
 }
 
-/// Returns the traits with this prefix, in order of name.
-fn traits<'s>(state: &'s State, prefix: &str, associated: bool) -> BTreeSet<&'s Trait> {
-    let custom = state.custom_traits().keys();
-    standard::traits()
-        .iter()
-        .chain(custom)
-        .filter(|name| name.as_str().starts_with(prefix))
-        .filter(|name| !associated || state.providers_with(name).next().is_some())
-        .collect()
+/// Returns the traits with this prefix that come after a name, in order of name.
+fn traits<'s>(
+    state: &'s State,
+    prefix: &'s str,
+    after: Option<Trait>,
+) -> impl Iterator<Item = &'s Trait> + 's {
+    let first = Trait::new(prefix).ok();
+    let from = match (after, first) {
+        (Some(after), Some(first)) if after < first => Bound::Included(first),
+        (Some(after), _) => Bound::Excluded(after),
+        (None, Some(first)) => Bound::Included(first),
+        // A prefix that no name can begin with, or none at all.
+        (None, None) => Bound::Unbounded,
+    };
+    let known: Vec<&Trait> = standard::traits().iter().collect();
+    names(&known, state.custom_traits(), from).take_while(move |name| {
+        // In order: behind the first that has it they all have it, up to the last.
+        name.as_str().starts_with(prefix)
+    })
+}
+
+/// Returns the standard names, which come in order, and the custom ones together, in order, from a
+/// place on. None before that place is looked at, so that a page costs as much as it holds.
+fn names<'s, N: Ord + Clone, V>(
+    standard: &[&'s N],
+    custom: &'s OrdMap<N, V>,
+    from: Bound<N>,
+) -> impl Iterator<Item = &'s N> + use<'s, N, V> {
+    let is_before = |name: &&N| match &from {
+        Bound::Unbounded => false,
+        Bound::Included(first) => *name < first,
+        Bound::Excluded(last) => *name <= last,
+    };
+    let standard = standard[standard.partition_point(is_before)..].to_vec();
+    let mut standard = standard.into_iter().peekable();
+    let custom = custom.range((from, Bound::Unbounded)).map(|(name, _)| name);
+    let mut custom = custom.peekable();
+    std::iter::from_fn(move || match (standard.peek(), custom.peek()) {
+        (Some(known), Some(own)) if known < own => standard.next(),
+        (Some(_), None) => standard.next(),
+        (Some(_) | None, _) => custom.next(),
+    })
 }
 
 /// Reads the name after which a page begins.
@@ -188,5 +219,64 @@ fn write_trait(name: &Trait, custom: Option<&Custom<Trait>>) -> v1::Trait {
     v1::Trait {
         name: name.to_string(),
         create_time: custom.map(|c| field::timestamp(c.created_at)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    const CUSTOM: usize = 5_000;
+
+    fn custom() -> OrdMap<Trait, ()> {
+        let name = |number| Trait::new(&format!("CUSTOM_{number:05}")).unwrap();
+        (0..CUSTOM).map(|number| (name(number), ())).collect()
+    }
+
+    /// Goal: a page of names costs as much as it holds, wherever it begins. Method: all pages of the
+    /// standard and many custom names, each read from where the one before ended; the names that are
+    /// looked at are counted, and are as many as there are, plus the look ahead of each page.
+    #[test]
+    fn all_pages_together_look_at_each_name_once() {
+        let (custom, page) = (custom(), Page::new(100, "").unwrap());
+        let known: Vec<&Trait> = standard::traits().iter().collect();
+        let (mut all, mut looked_at, mut pages) = (Vec::new(), 0, 0);
+        let mut from = Bound::Unbounded;
+        loop {
+            let rest = names(&known, &custom, from).inspect(|_| looked_at += 1);
+            let (names, next) = page.cut(rest, |name| name.to_string());
+            all.extend(names.into_iter().cloned());
+            pages += 1;
+            if next.is_empty() {
+                break;
+            }
+            from = Bound::Excluded(all.last().unwrap().clone());
+        }
+        let expected: BTreeSet<&Trait> = custom.keys().chain(known.iter().copied()).collect();
+        assert_eq!(all.iter().collect::<Vec<_>>(), Vec::from_iter(expected));
+        assert_eq!(looked_at, all.len() + pages - 1);
+    }
+
+    /// Goal: a prefix is found where it begins, and what is no beginning of a name nowhere.
+    #[test]
+    fn a_prefix_is_looked_up() {
+        let state = State::new();
+        let count = |prefix: &str, after: Option<&str>| {
+            let after = after.map(|name| Trait::new(name).unwrap());
+            traits(&state, prefix, after).count()
+        };
+        let with = |prefix: &str| {
+            let all = standard::traits().iter();
+            all.filter(|name| name.as_str().starts_with(prefix)).count()
+        };
+        assert!(with("HW_CPU") > 0);
+        for prefix in ["", "HW_CPU", "HW_CPU_X86_AVX", "NONE", "hw", "Z"] {
+            assert_eq!(count(prefix, None), with(prefix), "{prefix}");
+            assert_eq!(count(prefix, Some("A")), with(prefix), "{prefix}");
+            assert_eq!(count(prefix, Some("ZZ")), 0, "{prefix}");
+        }
+        assert_eq!(count(&"X".repeat(300), None), 0);
     }
 }
