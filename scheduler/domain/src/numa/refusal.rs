@@ -63,6 +63,26 @@ impl Resource {
     }
 }
 
+impl Resource {
+    /// Returns whether a host cell has none of it, whoever is there: it is absent rather than taken.
+    #[must_use]
+    pub fn is_absent(self) -> bool {
+        match self {
+            Self::Siblings
+            | Self::Isolation
+            | Self::SharedCpus
+            | Self::PageSize(_)
+            | Self::PageMultiple(_) => true,
+            Self::DedicatedCpus
+            | Self::SiblingCpus
+            | Self::FreeCores
+            | Self::SharedVcpus
+            | Self::Memory
+            | Self::Pages(_) => false,
+        }
+    }
+}
+
 /// Writes a page size in its usual form, as `2 MiB`.
 struct Size(u64);
 
@@ -117,6 +137,13 @@ impl Shortage {
     pub fn milli(&self) -> u64 {
         let short = u128::from(self.requested.saturating_sub(self.available));
         u64::try_from(short * 1000 / u128::from(self.requested.max(1))).unwrap_or(u64::MAX)
+    }
+
+    /// Returns how many taken things it counts as: what is absent does not become free, so that a
+    /// cell that lacks it is farther than any where all is taken.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        if self.resource.is_absent() { 8 } else { 1 }
     }
 
     /// Returns the shortage as refusals carry it.
@@ -196,7 +223,8 @@ impl CellShortfall {
     /// Returns how far the cell is from fitting; less is nearer.
     #[must_use]
     pub fn distance(&self) -> (usize, u64) {
-        (self.shortages.len(), self.worst().milli())
+        let weights = self.shortages.iter().map(Shortage::weight);
+        (weights.sum(), self.worst().milli())
     }
 }
 
@@ -372,6 +400,11 @@ impl FitRefusal {
                 requested,
                 available,
             } => (1, requested.saturating_sub(*available), 0),
+            // It never had as many: as far as a host with too few cells.
+            Self::Pci(shortfall) if shortfall.is_absent() => {
+                let short = shortfall.requested.saturating_sub(shortfall.available);
+                (1, usize::try_from(short).unwrap_or(usize::MAX), 0)
+            }
             // The guest's cells fit: nearer than any that do not.
             Self::Pci(shortfall) => {
                 let short = shortfall.requested.saturating_sub(shortfall.available);

@@ -51,7 +51,7 @@ impl<'a> Spot<'a> {
     /// [`CellShortfall::distance`]: crate::numa::CellShortfall::distance
     pub(in crate::numa) fn distance(&self, need: &Need) -> Option<(usize, u64)> {
         let distance = self.missing(need).fold((0, 0), |(count, worst), s| {
-            (count + 1, worst.max(s.milli()))
+            (count + s.weight(), worst.max(s.milli()))
         });
         (distance.0 > 0).then_some(distance)
     }
@@ -194,12 +194,14 @@ fn first_pool<'p>(
             nearest = Some(shortage);
         }
     }
+    let size_kib = match need.page_size {
+        PageSize::Kib(size) => Some(size),
+        PageSize::Unspecified | PageSize::Small | PageSize::Large | PageSize::Any => None,
+    };
     Err(nearest.unwrap_or(Shortage {
-        resource: Resource::PageSize(match need.page_size {
-            PageSize::Kib(size) => Some(size),
-            PageSize::Unspecified | PageSize::Small | PageSize::Large | PageSize::Any => None,
-        }),
-        requested: need.memory_mib,
+        resource: Resource::PageSize(size_kib),
+        // In pages; without a size there is one size missing.
+        requested: size_kib.map_or(1, |size| memory_kib.div_ceil(size.max(1))),
         available: 0,
     }))
 }

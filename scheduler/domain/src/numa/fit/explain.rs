@@ -116,9 +116,38 @@ impl Search<'_> {
             what: self.names(kinds),
             requested,
             available,
+            taken: self.taken(kinds, &region),
             region,
             elsewhere,
         }
+    }
+
+    /// Returns how many functions of a region such requests accept that others have, or exclude.
+    fn taken(&self, kinds: u64, region: &PciRegion) -> u64 {
+        let scene = self.scene(None);
+        let supplies = pci::Supplies::new(&scene);
+        let free: Vec<usize> = supplies.of(kinds).collect();
+        let topology = self.ground.topology;
+        let is_near = |device: &PciDevice| {
+            let cell = device.cell.and_then(|cell| topology.cell(cell));
+            match region {
+                PciRegion::Host => true,
+                PciRegion::Cells(cells) => cell.is_some_and(|cell| cells.contains(&cell.id)),
+                PciRegion::Sockets(sockets) => cell
+                    .and_then(|cell| cell.socket)
+                    .is_some_and(|socket| sockets.contains(&socket)),
+                PciRegion::Beside | PciRegion::Together => false,
+            }
+        };
+        let requests: Vec<_> = self.guest.pci.firsts(kinds).collect();
+        let is_accepted = |device: &PciDevice| {
+            let mut requests = requests.iter();
+            requests.any(|request| self.guest.demand.pci[*request].accepts(device))
+        };
+        let devices = topology.pci().iter().enumerate();
+        let taken = devices
+            .filter(|(at, device)| !free.contains(at) && is_near(device) && is_accepted(device));
+        taken.count() as u64
     }
 
     /// Returns what kinds of request request, each function once: kinds may differ in policy alone.

@@ -43,12 +43,22 @@ pub struct PciShortfall {
     pub what: String,
     /// How many are requested.
     pub requested: u64,
-    /// How many there are in the region.
+    /// How many are free in the region.
     pub available: u64,
+    /// How many more there are in the region, which others have.
+    pub taken: u64,
     /// Where they are missing.
     pub region: PciRegion,
     /// Where else there are free ones, and how many.
     pub elsewhere: Option<(u64, PciRegion)>,
+}
+
+impl PciShortfall {
+    /// Returns whether the host has too few even without any guest.
+    #[must_use]
+    pub fn is_absent(&self) -> bool {
+        self.region == PciRegion::Host && self.available + self.taken < self.requested
+    }
 }
 
 impl fmt::Display for PciShortfall {
@@ -57,6 +67,7 @@ impl fmt::Display for PciShortfall {
             what,
             requested,
             available,
+            taken,
             region,
             elsewhere,
         } = self;
@@ -65,8 +76,14 @@ impl fmt::Display for PciShortfall {
             (PciRegion::Together, _) => {
                 return write!(f, "the {requested} devices {what} cannot be had {region}");
             }
+            (_, 0) if *taken > 0 => write!(f, "no free device {what} {region}")?,
             (_, 0) => write!(f, "no device {what} {region}")?,
             (_, some) => write!(f, "{some} free device{} {what} {region}", plural(*some))?,
+        }
+        match taken {
+            0 => {}
+            1 => f.write_str(", one is taken")?,
+            some => write!(f, ", {some} are taken")?,
         }
         if *requested > 1 || *available > 0 {
             write!(f, ", the guest needs {requested}")?;
@@ -87,16 +104,36 @@ mod tests {
     /// Goal: people read where devices are missing, and where there are some.
     #[test]
     fn sentences_name_the_devices_that_are_missing() {
-        let check = |requested, available, region, elsewhere, expected: &str| {
+        let check_taken = |requested, available, taken, region, elsewhere, expected: &str| {
             let refusal = FitRefusal::Pci(PciShortfall {
                 what: "8086:1572".to_owned(),
                 requested,
                 available,
+                taken,
                 region,
                 elsewhere,
             });
             assert_eq!(refusal.to_string(), expected);
         };
+        let check = |requested, available, region, elsewhere, expected: &str| {
+            check_taken(requested, available, 0, region, elsewhere, expected);
+        };
+        check_taken(
+            1,
+            0,
+            1,
+            PciRegion::Host,
+            None,
+            "no free device 8086:1572 on the host, one is taken",
+        );
+        check_taken(
+            3,
+            1,
+            2,
+            PciRegion::Host,
+            None,
+            "1 free device 8086:1572 on the host, 2 are taken, the guest needs 3",
+        );
         let socket = |id| PciRegion::Sockets(vec![SocketId(id)]);
         let cells = |ids: &[u32]| PciRegion::Cells(ids.iter().copied().map(CellId).collect());
         check(
