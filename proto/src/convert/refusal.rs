@@ -48,6 +48,8 @@ impl TryFrom<v1::Refusal> for Refusal {
             reason: field::text(wire.reason, "reason", MESSAGE_MAX)?,
             message: field::text(wire.message, "message", MESSAGE_MAX)?,
             hint: wire.hint.map(hint).transpose()?,
+            // A detail of its own: see `crate::status`.
+            change: None,
             metadata: field::text_map(wire.metadata, "metadata", LIST_MAX, MESSAGE_MAX)?,
             causes: wire.causes,
             hosts: field::each(wire.hosts, "hosts", HOSTS_MAX)?,

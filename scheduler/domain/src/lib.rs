@@ -45,6 +45,7 @@ pub mod fault;
 pub mod fence;
 pub mod flavor;
 pub mod grant;
+pub mod hint;
 pub mod host;
 pub mod host_view;
 pub mod id;

@@ -9,6 +9,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::hint::Hint;
 use crate::name::HostName;
 use crate::topology::CellId;
 
@@ -85,6 +86,10 @@ pub struct Refusal {
     pub message: String,
     /// What to do about it, where there is something.
     pub hint: Option<String>,
+    /// For placement: the change that the hint names, for programs. It travels with the answer to
+    /// the request, and is in no record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub change: Option<Box<Hint>>,
     /// Further facts for programs.
     pub metadata: BTreeMap<String, String>,
     /// For placement: how many hosts were refused for which cause.
@@ -101,6 +106,7 @@ impl Refusal {
             reason: reason.to_owned(),
             message: message.into(),
             hint: None,
+            change: None,
             metadata: BTreeMap::new(),
             causes: BTreeMap::new(),
             hosts: Vec::new(),
@@ -111,6 +117,15 @@ impl Refusal {
     #[must_use]
     pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
+        self
+    }
+
+    /// Returns the refusal with a change after which the request succeeds, and with its sentence as
+    /// the hint.
+    #[must_use]
+    pub fn with_change(mut self, change: Hint) -> Self {
+        self.hint = Some(change.describe());
+        self.change = Some(Box::new(change));
         self
     }
 

@@ -97,6 +97,8 @@ fn of_refusal(refusal: &Refusal) -> u64 {
         reason,
         message,
         hint,
+        // Of placements, which are refused before they are recorded.
+        change: _,
         metadata,
         causes,
         hosts,

@@ -600,6 +600,7 @@ pub(crate) fn refusal() -> impl Strategy<Value = Refusal> {
                 reason,
                 message,
                 hint,
+                change: None,
                 metadata,
                 causes,
                 hosts,
