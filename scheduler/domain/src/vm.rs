@@ -25,9 +25,11 @@
 //! STOPPED and RESIZED; in ERROR too where a rebuild failed half-way, since its disks and its place
 //! are still its own; one operation at a time works on it ([`Vm::operation`]).
 
+mod advice;
 mod rules;
 mod volumes;
 
+pub use advice::Advice;
 pub use rules::{DISKS_MAX, FILE_NAME_LENGTH_MAX, NICS_MAX, check_image_name};
 pub use volumes::{AttachedAs, VOLUMES_MAX, VolumeAttachment, requirements_of};
 

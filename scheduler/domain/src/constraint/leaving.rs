@@ -14,7 +14,7 @@ use crate::refusal::{Code, Refusal};
 use crate::vm::VmSpec;
 
 /// The reason of a refusal for such a function.
-const REASON: &str = "PCI_NOT_LIVE_MIGRATABLE";
+pub const REASON: &str = "PCI_NOT_LIVE_MIGRATABLE";
 
 /// Returns what the guest requests elsewhere: as many functions, of the models that it has.
 pub(super) fn requests(
@@ -69,7 +69,7 @@ fn can_move(
         ),
     )
     .with_hint(format!(
-        "delete it and boot it elsewhere; a VM can be moved where its alias was made with \
+        "a VM with such a function can be moved while it runs where its alias was made with \
          {LIVE_MIGRATABLE}=yes, and the device_spec of both agents has {LIVE_MIGRATABLE} = true"
     ))
     .with("vm", &claim.vm)

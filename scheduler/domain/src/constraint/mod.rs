@@ -47,6 +47,7 @@ pub mod volumes;
 pub mod zone;
 
 pub use demand::{Demand, Leaving, MoveKind, RestartReason, VolumeLocation};
+pub use leaving::REASON as PCI_NOT_LIVE_MIGRATABLE;
 pub use violation::Violation;
 
 use crate::claim::Claim;

@@ -28,7 +28,7 @@ use berth_domain::vm::{self, Vm, VmSpec};
 
 use super::claim::Purpose;
 use super::migration::move_on;
-use super::operation::{transition, with_claim};
+use super::operation::{advised, transition, with_claim};
 use crate::command::LeaseRequest;
 use crate::refusals::{exists, invalid, precondition, vm_busy};
 use crate::reply::Reply;
@@ -359,7 +359,7 @@ impl<J: Journal> Transaction<'_, J> {
         }
         match kind.works_in(vm.state) {
             true => Ok(vm),
-            false => Err(wrong_state(&vm, "this is not done to it then")),
+            false => Err(advised(&vm, kind, "this is not done to it then")),
         }
     }
 

@@ -16,7 +16,7 @@ use berth_domain::vm::{self, Vm};
 
 use super::claim::Purpose;
 use super::log::attempt;
-use super::operation::{transition, with_claim};
+use super::operation::{advised, transition, with_claim};
 use crate::command::LeaseRequest;
 use crate::refusals::{exists, precondition, vm_busy};
 use crate::reply::Reply;
@@ -40,14 +40,14 @@ impl<J: Journal> Transaction<'_, J> {
         if let Some(operation) = vm.operation {
             return Err(vm_busy(&vm.name, operation));
         }
+        let kind = Kind::LiveMigrate {
+            migration: begin.migration,
+        };
         if vm.state == vm::State::Stopped {
-            let message = format!("vm {} is STOPPED: there is nothing to move live", vm.name);
-            return Err(precondition("VM_STATE", message)
-                .with("vm", &vm.name)
-                .with("state", format!("{:?}", vm.state))
-                .with_hint(format!("start it first: `berth vm start {}`", vm.name)));
+            return Err(advised(&vm, &kind, "there is nothing to move live"));
         }
-        let state = transition(&vm, vm::Event::MigrationBegan)?;
+        let state = transition(&vm, vm::Event::MigrationBegan)
+            .map_err(|_| advised(&vm, &kind, "it cannot be moved while it runs"))?;
         let (Some(source), Some(source_claim)) = (&vm.host, vm.claim) else {
             return Err(precondition(
                 "NO_CLAIM",
@@ -99,9 +99,6 @@ impl<J: Journal> Transaction<'_, J> {
             generation: vm.generation.next(),
             ..(*vm).clone()
         });
-        let kind = Kind::LiveMigrate {
-            migration: begin.migration,
-        };
         let operation = self.new_operation(begin.operation, kind, begin.vm, begin.lease);
         Ok(Reply::Operation(self.put_operation(Operation {
             requested_host: begin.requested_host.cloned(),

@@ -7,7 +7,7 @@ use berth_domain::id::OperationId;
 use berth_domain::name::VmName;
 use berth_domain::operation::{Entry, Kind, Mark, Operation, Outcome, Step};
 use berth_domain::refusal::Refusal;
-use berth_domain::vm::{Event, State, Vm};
+use berth_domain::vm::{Advice, Event, State, Vm};
 
 use crate::command::LeaseRequest;
 use crate::refusals::{exists, precondition};
@@ -89,6 +89,18 @@ pub(super) fn with_claim(operation: Operation, claim: &Claim) -> Operation {
 }
 
 /// Returns the state of a VM after an event.
+/// Refuses an operation in the state that a VM is in, with what helps where something does.
+pub(super) fn advised(vm: &Vm, kind: &Kind, why: &str) -> Refusal {
+    let message = format!("vm {} is {:?}: {why}", vm.name, vm.state);
+    let refusal = precondition("VM_STATE", message)
+        .with("vm", &vm.name)
+        .with("state", format!("{:?}", vm.state));
+    match Advice::new(vm.state, vm.claim.is_some(), kind) {
+        Some(advice) => refusal.with_hint(advice.describe(&vm.name)),
+        None => refusal,
+    }
+}
+
 pub(super) fn transition(vm: &Vm, event: Event) -> Result<State, Refusal> {
     vm.state.transition(event).map_err(|refused| {
         precondition("VM_STATE", format!("vm {}: {refused}", vm.name))

@@ -14,7 +14,7 @@ use berth_domain::name::{HostName, VmName};
 use berth_domain::operation::{GuestPower, Kind, Operation, Outcome};
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::version::power_gate;
-use berth_domain::vm::{Event, State, Vm, VmSpec, check_image_name};
+use berth_domain::vm::{Advice, Event, Vm, VmSpec, check_image_name};
 
 use super::operation::transition;
 use crate::command::LeaseRequest;
@@ -178,24 +178,14 @@ fn examine_state<'v>(vm: &'v Vm, kind: &Kind) -> Result<&'v HostName, Refusal> {
         | Kind::Shelve
         | Kind::Unshelve => "taken",
     };
-    let hint = match (vm.state, kind) {
-        (State::Stopped, _) => format!("start it first: `berth vm start {name}`"),
-        (State::Error, _) if held.is_some() => {
-            format!("its disks are not whole: `berth vm rebuild {name}`, or delete it")
-        }
-        (State::Error, _) => "delete it and boot it again".to_owned(),
-        (State::Resized, _) => {
-            format!("confirm or revert its resize first: `berth vm confirm-resize {name}`")
-        }
-        (State::Shelved, _) => format!("unshelve it: `berth vm unshelve {name}`"),
-        (State::Active | State::Building | State::Migrating | State::Deleting, _) => {
-            "wait until it is ACTIVE or STOPPED".to_owned()
-        }
-    };
     let state = format!("{:?}", vm.state).to_uppercase();
     let message = format!("vm {name} is {state} and cannot be {verb}");
-    Err(precondition("VM_STATE", message)
+    let refusal = precondition("VM_STATE", message)
         .with("vm", name)
-        .with("state", format!("{:?}", vm.state))
-        .with_hint(hint))
+        .with("state", format!("{:?}", vm.state));
+    let advice = Advice::new(vm.state, held.is_some(), kind);
+    Err(match advice {
+        Some(advice) => refusal.with_hint(advice.describe(name)),
+        None => refusal,
+    })
 }
