@@ -25,6 +25,7 @@ pub mod audit;
 pub mod bar;
 pub mod candidates;
 pub mod certs;
+mod change;
 pub mod class;
 pub mod cluster;
 pub mod demo;

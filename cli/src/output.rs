@@ -257,6 +257,9 @@ pub fn refusal_json(refusal: &Refusal) -> String {
     if !refusal.hosts.is_empty() {
         error["hosts"] = json!(refusal.hosts);
     }
+    if let Some(change) = &refusal.change {
+        error["change"] = crate::change::to_json(change);
+    }
     escape_controls(&json!({ "error": error }).to_string()).into_owned()
 }
 

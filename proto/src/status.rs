@@ -2,7 +2,8 @@
 //!
 //! A status carries the canonical code, the sentence as text for people, and two details: a
 //! `google.rpc.ErrorInfo` with the reason for programs of any kind, and the whole
-//! `berth.type.v1.Refusal` for ours.
+//! `berth.type.v1.Refusal` for ours. A third, `berth.type.v1.Hint`, is there where the hint names a
+//! change that programs can make.
 //!
 //! Invariant: the details stay below [`DETAILS_MAX`]. They travel in the trailers of a response,
 //! and peers drop a stream whose headers are too large; so long refusals lose their least
@@ -36,33 +37,45 @@ const MESSAGE_MAX: usize = 2048;
 /// The longest sentence outside of them; there each byte beyond ASCII takes three.
 const PLAIN_MESSAGE_MAX: usize = 1024;
 const ERROR_INFO_URL: &str = "type.googleapis.com/google.rpc.ErrorInfo";
-/// Space for what surrounds the two details.
+/// The longest change, encoded; a longer one is left out, and its sentence is cut.
+const CHANGE_MAX: usize = 1024;
+/// Space for what surrounds the details.
 const MARGIN: usize = 256;
 
 /// Returns the status of a refusal.
 #[must_use]
 pub fn to_status(refusal: &Refusal) -> Status {
     let mut wire = v1::Refusal::from(refusal);
-    shorten(&mut wire);
+    let change = refusal.change.as_deref().map(v1::Hint::from);
+    let change = change.filter(|change| change.encoded_len() <= CHANGE_MAX);
+    let reserved = change
+        .as_ref()
+        .map_or(0, |change| change.encoded_len() + MARGIN);
+    shorten(&mut wire, reserved);
     let code = tonic_code(refusal.code);
     let info = pb::ErrorInfo {
         reason: wire.reason.clone(),
         domain: ERROR_DOMAIN.to_owned(),
         metadata: wire.metadata.clone().into_iter().collect(),
     };
+    let mut all = vec![
+        Any {
+            type_url: ERROR_INFO_URL.to_owned(),
+            value: info.encode_to_vec(),
+        },
+        Any {
+            type_url: v1::Refusal::type_url(),
+            value: wire.encode_to_vec(),
+        },
+    ];
+    all.extend(change.map(|change| Any {
+        type_url: v1::Hint::type_url(),
+        value: change.encode_to_vec(),
+    }));
     let details = pb::Status {
         code: code.into(),
         message: wire.message.clone(),
-        details: vec![
-            Any {
-                type_url: ERROR_INFO_URL.to_owned(),
-                value: info.encode_to_vec(),
-            },
-            Any {
-                type_url: v1::Refusal::type_url(),
-                value: wire.encode_to_vec(),
-            },
-        ],
+        details: all,
     };
     cut(&mut wire.message, PLAIN_MESSAGE_MAX);
     Status::with_details(code, wire.message, details.encode_to_vec().into())
@@ -107,12 +120,17 @@ fn info_of(status: &Status) -> Option<pb::ErrorInfo> {
 /// Returns the refusal in the details of a status; absent where none of our servers made it.
 #[must_use]
 pub fn refusal_of(status: &Status) -> Option<Refusal> {
-    let details = pb::Status::decode(status.details()).ok()?;
-    let detail = details
-        .details
-        .into_iter()
-        .find(|any| any.type_url == v1::Refusal::type_url())?;
-    v1::Refusal::decode(&*detail.value).ok()?.try_into().ok()
+    let details = pb::Status::decode(status.details()).ok()?.details;
+    let find = |url: String| details.iter().find(|any| any.type_url == url);
+    let detail = find(v1::Refusal::type_url())?;
+    let refusal: Refusal = v1::Refusal::decode(&*detail.value).ok()?.try_into().ok()?;
+    // One that is not understood, as of a newer server, is left out.
+    let change = find(v1::Hint::type_url());
+    let change = change.and_then(|any| v1::Hint::decode(&*any.value).ok()?.try_into().ok());
+    Some(Refusal {
+        change: change.map(Box::new),
+        ..refusal
+    })
 }
 
 /// Returns the refusal of a member that does not lead; `leader` is the address of the one that
@@ -149,9 +167,9 @@ impl From<Mismatch> for Status {
     }
 }
 
-/// Takes away the least important parts until both details fit: the refused hosts but the
-/// nearest, then causes, then facts for programs.
-fn shorten(refusal: &mut v1::Refusal) {
+/// Takes away the least important parts until both details fit beside what is reserved: the refused
+/// hosts but the nearest, then causes, then facts for programs.
+fn shorten(refusal: &mut v1::Refusal, reserved: usize) {
     cut(&mut refusal.message, MESSAGE_MAX);
     cut(&mut refusal.reason, MARGIN);
     if let Some(hint) = &mut refusal.hint {
@@ -160,7 +178,7 @@ fn shorten(refusal: &mut v1::Refusal) {
     for host in &mut refusal.hosts {
         cut(&mut host.message, MESSAGE_MAX / 4);
     }
-    while size(refusal) + MARGIN > DETAILS_MAX {
+    while size(refusal) + reserved + MARGIN > DETAILS_MAX {
         let shorter = refusal.hosts.pop().is_some()
             || refusal.causes.pop_last().is_some()
             || refusal.metadata.pop_last().is_some();
@@ -258,8 +276,13 @@ fn code_name(code: tonic::Code) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use berth_domain::name::HostName;
+    use berth_domain::hint::{
+        Hint, HostShape, OpenStep, PoolChange, RequestChange, VmAction, VmChange,
+    };
+    use berth_domain::name::{HostName, PmemName, ServerGroupName, VmName, ZoneName};
     use berth_domain::refusal::{HostRefusal, Missing};
+    use berth_domain::resource::Trait;
+    use berth_domain::topology::CellId;
     use tonic_types::StatusExt as _;
 
     use super::*;
@@ -311,6 +334,106 @@ mod tests {
             };
             assert_eq!(from_status(&to_status(&refusal)), refusal);
         }
+    }
+
+    /// Goal: the change that a hint names travels beside the refusal, and what is not understood of
+    /// it is left out. Method: one of each kind, and one of a newer server.
+    #[test]
+    fn a_change_comes_back_as_it_was() {
+        let host = |text| HostName::new(text).unwrap();
+        let vm = |action| VmChange {
+            vm: VmName::new("a").unwrap(),
+            action,
+        };
+        let zone = ZoneName::new("z").unwrap();
+        let group = ServerGroupName::new("g").unwrap();
+        let spec = |value: Option<&str>| RequestChange::ExtraSpec {
+            key: "k".to_owned(),
+            value: value.map(str::to_owned),
+        };
+        let mut changes = vec![
+            Hint::WaitForErasure {
+                host: host("h"),
+                namespaces: vec![PmemName::new("p").unwrap()],
+            },
+            Hint::OpenHost {
+                host: host("h"),
+                steps: vec![
+                    OpenStep::Uncordon,
+                    OpenStep::StartAgent,
+                    OpenStep::RestoreShape,
+                    OpenStep::StopUnknownGuests,
+                ],
+            },
+            Hint::Vacate {
+                host: host("h"),
+                nodes: vec![CellId(1)],
+                vms: vec![
+                    vm(VmAction::LiveMigrate { to: host("i") }),
+                    vm(VmAction::ColdMigrate { to: host("i") }),
+                    vm(VmAction::ConfirmResize),
+                    vm(VmAction::Shelve),
+                    vm(VmAction::Delete),
+                ],
+                erasures: vec![PmemName::new("p").unwrap()],
+            },
+            Hint::ResizePools {
+                host: host("h"),
+                pools: vec![PoolChange {
+                    node: CellId(1),
+                    size_kib: 2048,
+                    pages: 0,
+                    needed: 4,
+                }],
+            },
+            Hint::AddTraits {
+                host: host("h"),
+                traits: vec![Trait::new("CUSTOM_A").unwrap()],
+            },
+            Hint::UpgradeAgents {
+                agents: vec![host("h"), host("i")],
+                host: host("i"),
+            },
+            Hint::AddHost { like: host("h") },
+            Hint::AddShape(Box::new(HostShape {
+                nodes: 2,
+                dedicated: 4,
+                shared: 1,
+                threads: 2,
+                memory_mib: 512,
+                page_size_kib: 2048,
+                traits: vec![Trait::new("CUSTOM_A").unwrap()],
+                zone: Some(zone.clone()),
+                metadata: [("ssd".to_owned(), "true".to_owned())].into(),
+                storage_of: Some(host("h")),
+            })),
+            Hint::AnyHostAnd(Box::new(Hint::AddHost { like: host("h") })),
+        ];
+        let requests = [
+            RequestChange::AnyHost,
+            spec(Some("v")),
+            spec(None),
+            RequestChange::Vcpus(3),
+            RequestChange::MemoryMib(64),
+            RequestChange::Zone(Some(zone)),
+            RequestChange::Zone(None),
+            RequestChange::LeaveGroup(group),
+        ];
+        changes.extend(requests.map(Hint::ChangeRequest));
+        for change in changes {
+            let refusal = no_valid_host(8, 100).with_change(change);
+            let status = to_status(&refusal);
+            assert!(status.details().len() <= DETAILS_MAX + MARGIN);
+            assert_eq!(from_status(&status), refusal);
+        }
+        let mut details = pb::Status::decode(to_status(&no_valid_host(1, 10)).details()).unwrap();
+        details.details.push(Any {
+            type_url: v1::Hint::type_url(),
+            value: v1::Hint::default().encode_to_vec(),
+        });
+        let newer = details.encode_to_vec().into();
+        let status = Status::with_details(tonic::Code::ResourceExhausted, "no room", newer);
+        assert_eq!(from_status(&status), no_valid_host(1, 10));
     }
 
     #[test]

@@ -26,6 +26,7 @@ pub mod event;
 pub mod field;
 pub mod flavor;
 pub mod grant;
+pub mod hint;
 pub mod host;
 pub mod import;
 pub mod instance;
