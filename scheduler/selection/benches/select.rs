@@ -1,13 +1,19 @@
 //! What a choice costs: 1,000 hosts of 8 cells, loaded to 70 % of their dedicated CPUs.
 //!
 //! `cargo bench -p berth-selection`. It prints microseconds per choice for each flavor of the
-//! mix, for a guest that fits nowhere, and for bringing the table up to date.
+//! mix, for a guest that fits nowhere, for the hints of refusals, and for bringing the table up to
+//! date.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
+use berth_domain::claim::Claim;
+use berth_domain::constraint::Demand;
+use berth_domain::hint::RequestChange;
 use berth_domain::host_view::HostView;
-use berth_domain::name::HostName;
+use berth_domain::name::{HostName, VmName};
+use berth_selection::hint::{Cluster, Exit, Moves, Occupant};
 use berth_selection::{Index, Request, explain};
 use berth_testkit::selection::hosts::Shape;
 use berth_testkit::selection::{change, claim, request, spec, view};
@@ -80,7 +86,8 @@ fn main() {
         .collect();
     let mut index = Index::new();
     index.sync(&hosts);
-    let guests = fill(&mut hosts, &mut index);
+    let occupants = fill(&mut hosts, &mut index);
+    let guests: usize = occupants.values().map(Vec::len).sum();
     println!("{HOSTS} hosts of {} cells, {guests} guests", LARGE.cells);
     for (_, vcpus, memory_mib, specs) in MIX {
         let label = format!("{vcpus} vCPUs, {memory_mib} MiB, {specs:?}");
@@ -97,6 +104,7 @@ fn main() {
     measure("… explained", 20, |_| {
         std::hint::black_box(explain::nowhere(&nowhere, hosts.values()));
     });
+    hints(&hosts, &occupants);
     let guest = spec(2, 4096, &[("hw:cpu_policy", "dedicated")]);
     let choice = index.select(&request_of(&guest, 0)).unwrap();
     let view = hosts
@@ -141,8 +149,87 @@ fn take(hosts: &mut Hosts, choice: &berth_selection::Choice) {
     Arc::make_mut(view).place(&claim(choice));
 }
 
-/// Places the mix until the load is reached; returns the number of guests.
-fn fill(hosts: &mut Hosts, index: &mut Index) -> usize {
+/// The guests of each host, with what they demand of another one.
+type Occupants = BTreeMap<HostName, Vec<(Occupant, Demand)>>;
+
+/// The guests, all of which can be moved while they run.
+struct Guests<'a>(&'a Occupants, BTreeMap<VmName, &'a Demand>);
+
+impl Cluster for Guests<'_> {
+    fn occupants(&self, host: &HostName) -> Vec<Occupant> {
+        let of_host = self.0.get(host).into_iter().flatten();
+        of_host.map(|(occupant, _)| occupant.clone()).collect()
+    }
+
+    fn moves(&self, vm: &VmName) -> Moves {
+        Moves {
+            live: self.1.get(vm).map(|demand| (*demand).clone()),
+            cold: None,
+        }
+    }
+
+    fn erasing(&self, _: &HostName) -> Vec<Arc<Claim>> {
+        Vec::new()
+    }
+
+    fn changes(&self) -> Vec<RequestChange> {
+        Vec::new()
+    }
+
+    fn changed(&self, _: &RequestChange) -> Option<Demand> {
+        None
+    }
+
+    fn size(&self) -> Option<(u32, u64)> {
+        None
+    }
+}
+
+/// Measures the explanation of refusals without and with the search for a hint.
+fn hints(hosts: &Hosts, occupants: &Occupants) {
+    let all = occupants.values().flatten();
+    let moves = all.map(|(occupant, demand)| (occupant.vm.clone(), demand));
+    let cluster = Guests(occupants, moves.collect());
+    let pinned = ("hw:cpu_policy", "dedicated");
+    for (label, guest) in [
+        ("12 pins in a cell", spec(12, 4096, &[pinned])),
+        (
+            "24 pins in 2 cells",
+            spec(24, 4096, &[pinned, ("hw:numa_nodes", "2")]),
+        ),
+        (
+            "96 pins in 8 cells",
+            spec(96, 8192, &[pinned, ("hw:numa_nodes", "8")]),
+        ),
+        (
+            "16 pages of 1 GiB",
+            spec(4, 16384, &[pinned, ("hw:mem_page_size", "1GB")]),
+        ),
+        (
+            "24 pages of 1 GiB",
+            spec(4, 24576, &[pinned, ("hw:mem_page_size", "1GB")]),
+        ),
+        ("13 pins in a cell: never", spec(13, 4096, &[pinned])),
+    ] {
+        let request = request(&guest, 1);
+        let index = Index::from_hosts(hosts.values());
+        if index.select(&request).is_ok() {
+            println!("{label}: it fits");
+            continue;
+        }
+        let refusal = explain::refusal(&request, hosts.values(), &cluster);
+        println!("{label}: {}", refusal.hint.unwrap_or_default());
+        measure("… refused, explained", 100, |_| {
+            std::hint::black_box(explain::nowhere(&request, hosts.values()));
+        });
+        measure("… refused, explained with VMs", 300, |_| {
+            std::hint::black_box(explain::refusal(&request, hosts.values(), &cluster));
+        });
+    }
+}
+
+/// Places the mix until the load is reached; returns the guests.
+fn fill(hosts: &mut Hosts, index: &mut Index) -> Occupants {
     let shapes: Vec<_> = MIX
         .iter()
         .flat_map(|(weight, vcpus, memory_mib, specs)| {
@@ -150,7 +237,8 @@ fn fill(hosts: &mut Hosts, index: &mut Index) -> usize {
         })
         .collect();
     let all = HOSTS * (LARGE.cells * (LARGE.cores - LARGE.shared_cores) * LARGE.threads) as usize;
-    let (mut taken, mut guests, mut turn) = (0, 0, 0);
+    let (mut taken, mut turn) = (0, 0);
+    let mut guests = Occupants::new();
     while (taken as f64) < all as f64 * LOAD {
         // A stride that meets every shape as often as its weight says.
         turn += 37;
@@ -158,7 +246,20 @@ fn fill(hosts: &mut Hosts, index: &mut Index) -> usize {
         let guest = spec(vcpus, memory_mib, specs);
         if let Ok(choice) = index.select(&request_of(&guest, turn)) {
             taken += choice.assignment.dedicated().len();
-            guests += 1;
+            let claim = Claim {
+                vm: VmName::new(&format!("v{turn}")).expect("a good name"),
+                ..claim(&choice)
+            };
+            let source = &hosts.get(&choice.host).expect("the host was chosen").host;
+            let demand = Demand::migration(&guest, &claim, source).expect("a good guest");
+            let occupant = Occupant {
+                vm: claim.vm.clone(),
+                claim: Arc::new(claim),
+                group: None,
+                exit: Exit::Move,
+            };
+            let of_host = guests.entry(choice.host.clone()).or_default();
+            of_host.push((occupant, demand));
             take(hosts, &choice);
             index.sync(hosts);
         }

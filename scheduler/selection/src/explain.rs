@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use berth_domain::constraint::{PreparedDemand, Violation};
+use berth_domain::hint::Hint;
 use berth_domain::host_view::HostView;
 use berth_domain::name::HostName;
 use berth_domain::numa::Assignment;
 use berth_domain::refusal::{Code, HOSTS_MAX, Refusal};
 use berth_domain::version::TOO_OLD;
 
-use crate::hint;
+use crate::hint::{self, Cluster, HostsAlone};
 use crate::request::Request;
 
 /// A host with the rule that it breaks.
@@ -39,22 +40,22 @@ pub(crate) fn examine(
     applicant.place(view, request.policy.cells)
 }
 
-/// Returns the refusal by the host that the user named.
-pub(crate) fn named(
-    applicant: &PreparedDemand<'_>,
-    view: &HostView,
-    violation: &Violation,
+/// Returns why no host was chosen for a request, and the change after which it succeeds.
+///
+/// `hosts` are those of the decision. It takes longer than a decision: every host is evaluated.
+pub fn refusal<'a>(
+    request: &Request,
+    hosts: impl IntoIterator<Item = &'a Arc<HostView>>,
+    cluster: &dyn Cluster,
 ) -> Refusal {
-    let mut refusal = violation.to_refusal(&view.host.name);
-    let refused = Refused {
-        view,
-        violation: violation.clone(),
-    };
-    refusal.hint = hint::best(applicant, &[refused]);
-    refusal
+    let hosts: Vec<&Arc<HostView>> = hosts.into_iter().collect();
+    match &request.requested {
+        Some(name) => named(request, name, &hosts, cluster),
+        None => by_all(request, &hosts, cluster),
+    }
 }
 
-/// Returns the refusal by all hosts. Hosts that are alike are evaluated once.
+/// Returns the refusal by all hosts, where only they are known.
 ///
 /// Where one of them could take the guest after all, the filters are wrong: then that is the
 /// refusal.
@@ -62,10 +63,92 @@ pub fn nowhere<'a>(
     request: &Request,
     hosts: impl IntoIterator<Item = &'a Arc<HostView>>,
 ) -> Refusal {
+    refusal(request, hosts, &HostsAlone)
+}
+
+/// Returns the refusal by the host that the user named.
+fn named(
+    request: &Request,
+    name: &HostName,
+    hosts: &[&Arc<HostView>],
+    cluster: &dyn Cluster,
+) -> Refusal {
+    let Some(view) = hosts.iter().find(|view| view.host.name == *name) else {
+        return unknown_host(name);
+    };
+    match examine(request, &PreparedDemand::new(&request.demand), view) {
+        Ok(_) => passed_over(name),
+        Err(violation) => {
+            let refusal = violation.to_refusal(name);
+            let refused = [Refused { view, violation }];
+            let change = hint::best(request, hosts, &refused, cluster);
+            match change.or_else(|| on_any_host(request, hosts, cluster)) {
+                Some(change) => refusal.with_change(change),
+                None => refusal,
+            }
+        }
+    }
+}
+
+/// Returns the change after which the request succeeds if it names no host.
+fn on_any_host(request: &Request, hosts: &[&Arc<HostView>], cluster: &dyn Cluster) -> Option<Hint> {
+    let request = Request {
+        requested: None,
+        ..request.clone()
+    };
+    let refused = refused_by(&request, hosts).ok()?;
+    let change = hint::best(&request, hosts, &refused, cluster)?;
+    Some(Hint::AnyHostAnd(Box::new(change)))
+}
+
+/// Returns the refusal of a host that is not there.
+pub(crate) fn unknown_host(host: &HostName) -> Refusal {
+    let message = format!("host {host} is not part of this cluster");
+    Refusal::new(Code::NotFound, "HOST_NOT_FOUND", message).with("host", host)
+}
+
+/// Returns the refusal by all hosts.
+fn by_all(request: &Request, hosts: &[&Arc<HostView>], cluster: &dyn Cluster) -> Refusal {
+    let refused = match refused_by(request, hosts) {
+        Ok(refused) => refused,
+        Err(able) => return passed_over(able),
+    };
+    let mut causes: BTreeMap<String, u32> = BTreeMap::new();
+    for host in &refused {
+        *causes.entry(host.violation.cause()).or_default() += 1;
+    }
+    let (code, reason) = if is_gated(&refused) {
+        (Code::FailedPrecondition, TOO_OLD)
+    } else {
+        (Code::ResourceExhausted, "NO_VALID_HOST")
+    };
+    let mut refusal = Refusal::new(code, reason, message(&refused, &causes));
+    refusal.causes = causes;
+    refusal.hosts = refused
+        .iter()
+        .take(HOSTS_MAX)
+        .map(|r| r.violation.to_host_refusal(&r.view.host.name))
+        .collect();
+    match hint::best(request, hosts, &refused, cluster) {
+        Some(change) => refusal.with_change(change),
+        None => refusal,
+    }
+}
+
+/// Returns every host with the rule that it breaks, the nearest first. Hosts that are alike are
+/// evaluated once.
+///
+/// # Errors
+///
+/// A host that breaks none.
+fn refused_by<'a>(
+    request: &Request,
+    hosts: &[&'a Arc<HostView>],
+) -> Result<Vec<Refused<'a>>, &'a HostName> {
     let applicant = PreparedDemand::new(&request.demand);
     let mut known: BTreeMap<u64, Violation> = BTreeMap::new();
     let mut refused: Vec<Refused<'_>> = Vec::new();
-    for view in hosts {
+    for &view in hosts {
         let is_own =
             request.excluded.contains(&view.host.name) || applicant.check_host(view).is_err();
         let likeness = view.likeness();
@@ -73,7 +156,7 @@ pub fn nowhere<'a>(
             Some(violation) => violation.clone(),
             None => match examine(request, &applicant, view) {
                 Err(violation) => violation,
-                Ok(_) => return passed_over(&view.host.name),
+                Ok(_) => return Err(&view.host.name),
             },
         };
         if !is_own {
@@ -87,24 +170,7 @@ pub fn nowhere<'a>(
             .cmp(&key(b))
             .then_with(|| a.view.host.name.cmp(&b.view.host.name))
     });
-    let mut causes: BTreeMap<String, u32> = BTreeMap::new();
-    for host in &refused {
-        *causes.entry(host.violation.cause()).or_default() += 1;
-    }
-    let (code, reason) = if is_gated(&refused) {
-        (Code::FailedPrecondition, TOO_OLD)
-    } else {
-        (Code::ResourceExhausted, "NO_VALID_HOST")
-    };
-    let mut refusal = Refusal::new(code, reason, message(&refused, &causes));
-    refusal.hint = hint::best(&applicant, &refused);
-    refusal.causes = causes;
-    refusal.hosts = refused
-        .iter()
-        .take(HOSTS_MAX)
-        .map(|r| r.violation.to_host_refusal(&r.view.host.name))
-        .collect();
-    refusal
+    Ok(refused)
 }
 
 fn passed_over(host: &HostName) -> Refusal {
@@ -133,7 +199,9 @@ fn is_gated(refused: &[Refused<'_>]) -> bool {
 
 fn message(refused: &[Refused<'_>], causes: &BTreeMap<String, u32>) -> String {
     let Some(nearest) = refused.first() else {
-        return "no host can take the guest: the cluster has no host".to_owned();
+        return "no host can take the guest: the cluster has no host, and gets one from the compute agent that \
+                registers it"
+            .to_owned();
     };
     let mut counts: Vec<_> = causes.iter().collect();
     counts.sort_by_key(|(cause, count)| (std::cmp::Reverse(**count), *cause));
@@ -180,6 +248,7 @@ fn phrase(cause: &str) -> String {
         "PCI_DEVICES" => "without enough PCI devices near enough",
         "SHARED_CPUS" => "without enough room on the shared CPUs of a NUMA node",
         "MEMORY" => "without enough memory in a NUMA node",
+        "PMEM" => "without enough free pmem namespaces",
         "PAGES" => "without enough free pages in a NUMA node",
         "PAGE_SIZE" => "without pages of the size",
         "CELLS_COMPETE" => "where guest NUMA nodes compete for a NUMA node",

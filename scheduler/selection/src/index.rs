@@ -100,4 +100,17 @@ impl Index {
         let place = |name: &HostName| self.positions.get(name).copied();
         pipeline::run(request, &self.table, place)
     }
+
+    /// Returns what [`Self::select`] returns of a request that names no host, if it is among the
+    /// best `tried_max` hosts.
+    pub(crate) fn select_within(&self, request: &Request, tried_max: u32) -> Option<Choice> {
+        let place = |name: &HostName| self.positions.get(name).copied();
+        pipeline::run_within(request, &self.table, place, tried_max).ok()
+    }
+
+    /// Returns a host.
+    pub(crate) fn view(&self, name: &HostName) -> Option<&Arc<HostView>> {
+        let at = self.positions.get(name)?;
+        Some(&self.table.views[*at])
+    }
 }

@@ -1,4 +1,5 @@
-//! Filters, weighers, exact fit: the choice itself.
+//! Filters, weighers, exact fit: the choice itself. Of hosts that fit, the best by the weighers is
+//! taken; for a guest that prefers near PCI functions, the best on which they are near.
 
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::Arc;
@@ -7,7 +8,8 @@ use berth_domain::audit::{self, RANKED_MAX};
 use berth_domain::constraint::PreparedDemand;
 use berth_domain::host_view::HostView;
 use berth_domain::name::HostName;
-use berth_domain::refusal::{Code, Refusal};
+use berth_domain::pci::{PciAddress, PciNumaPolicy};
+use berth_domain::refusal::Refusal;
 
 use crate::explain;
 use crate::filter::{CellDemands, DeviceDemand, Lanes};
@@ -17,13 +19,13 @@ use crate::request::{Choice, Examined, Request};
 use crate::table::Table;
 use crate::weigher::{AffinityScore, Score, Weighing};
 
-/// Why no host is chosen.
-#[derive(Clone, Debug, PartialEq)]
+/// Why no host is chosen. The reason is worked out by [`explain::refusal`], at its own time: it
+/// looks at every host, and at changes of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoHost {
     /// The one that the user named will not do.
-    Named(Box<Refusal>),
-    /// None will do. The reason is worked out by [`explain::nowhere`], at its own time: it looks at
-    /// every host.
+    Named,
+    /// None will do.
     Nowhere,
 }
 
@@ -39,10 +41,8 @@ pub fn select<'a>(
     hosts: impl IntoIterator<Item = &'a Arc<HostView>> + Clone,
 ) -> Result<Choice, Refusal> {
     let index = Index::from_hosts(hosts.clone());
-    index.select(request).map_err(|no| match no {
-        NoHost::Named(refusal) => *refusal,
-        NoHost::Nowhere => explain::nowhere(request, hosts),
-    })
+    let chosen = index.select(request);
+    chosen.map_err(|_| explain::nowhere(request, hosts))
 }
 
 /// Chooses among the hosts of a table; `place` says where each stands there.
@@ -51,6 +51,16 @@ pub(crate) fn run(
     table: &Table,
     place: impl Fn(&HostName) -> Option<usize>,
 ) -> Result<Choice, NoHost> {
+    run_within(request, table, place, u32::MAX)
+}
+
+/// As [`run`], on as many hosts as `tried_max` at most.
+pub(crate) fn run_within(
+    request: &Request,
+    table: &Table,
+    place: impl Fn(&HostName) -> Option<usize>,
+    tried_max: u32,
+) -> Result<Choice, NoHost> {
     let affinity = AffinityScore::new(request.demand.group.as_ref(), place);
     let mut search = Search::new(request, table, affinity);
     let (best, passed) = best_of(search.ranked());
@@ -58,22 +68,38 @@ pub(crate) fn run(
     let Some((first, next)) = best.split_first() else {
         return Err(NoHost::Nowhere);
     };
+    let mut far = None;
     if let Some(choice) = search.attempt(first.1) {
-        return Ok(search.with_ranking(choice, first.1, next));
+        if search.is_near(&choice, first.1) {
+            return Ok(search.with_ranking(choice, first.1, next));
+        }
+        far = Some((choice, first.1));
     }
     // Hardly ever reached, so the order of the others is found only here.
     let others = search.ranked().filter(|host| host != first);
     let mut others: BinaryHeap<Ranked> = others.collect();
-    while let Some((_, at)) = others.pop() {
-        if let Some(choice) = search.attempt(at) {
+    while search.examined.tried < search.tried_max(tried_max, far.is_some())
+        && let Some((_, at)) = others.pop()
+    {
+        let Some(choice) = search.attempt(at) else {
+            continue;
+        };
+        if search.is_near(&choice, at) {
             let next: Vec<_> = std::iter::from_fn(|| others.pop())
                 .take(RANKED_MAX - 1)
                 .collect();
             return Ok(search.with_ranking(choice, at, &next));
         }
+        far.get_or_insert((choice, at));
     }
-    Err(NoHost::Nowhere)
+    match far {
+        Some((choice, at)) => Ok(search.with_ranking(choice, at, &[])),
+        None => Err(NoHost::Nowhere),
+    }
 }
+
+/// How many hosts are tried for one on which the functions are near that a guest prefers near.
+const NEAR_TRIED_MAX: u32 = 32;
 
 /// A host that the filters let through: how good it is, and where it stands in the table.
 type Ranked = (Score, usize);
@@ -166,6 +192,35 @@ impl<'a> Search<'a> {
         })
     }
 
+    /// Returns how many hosts are tried, where one on which functions are far has been found or not.
+    fn tried_max(&self, tried_max: u32, has_far: bool) -> u32 {
+        match has_far {
+            true => tried_max.min(NEAR_TRIED_MAX),
+            false => tried_max,
+        }
+    }
+
+    /// Returns whether every function that the guest prefers near is at one of its cells. The fit
+    /// takes near ones first, so that a far one is taken only where the host has no other; whether
+    /// another host has is for the choice to find.
+    fn is_near(&self, choice: &Choice, at: usize) -> bool {
+        let assignment = &choice.assignment;
+        if assignment.cells.is_empty() {
+            return true;
+        }
+        let topology = &self.table.views[at].host.report.topology;
+        let is_used = |id| assignment.cells.iter().any(|cell| cell.host_cell == id);
+        let is_near = |address: &PciAddress| {
+            let mut devices = topology.pci().iter();
+            let device = devices.find(|device| device.address == *address);
+            device.and_then(|device| device.cell).is_none_or(is_used)
+        };
+        let given = self.request.demand.pci.iter().zip(&assignment.pci);
+        given
+            .filter(|(request, _)| request.policy == PciNumaPolicy::Preferred)
+            .all(|(_, addresses)| addresses.iter().all(is_near))
+    }
+
     /// Returns the choice of a host with what the weighers say of it and of these.
     fn with_ranking(&self, choice: Choice, at: usize, next: &[Ranked]) -> Choice {
         let hosts = std::iter::once(at).chain(next.iter().map(|host| host.1));
@@ -206,10 +261,7 @@ fn best_of(hosts: impl Iterator<Item = Ranked>) -> (Vec<Ranked>, u32) {
 /// Looks at the host that the user named alone.
 pub(crate) fn run_named(request: &Request, view: Option<&Arc<HostView>>) -> Result<Choice, NoHost> {
     let Some(view) = view else {
-        let host = request.requested.as_ref().map_or("", |h| h.as_str());
-        let message = format!("host {host} is not part of this cluster");
-        let refusal = Refusal::new(Code::NotFound, "HOST_NOT_FOUND", message);
-        return Err(NoHost::Named(Box::new(refusal.with("host", host))));
+        return Err(NoHost::Named);
     };
     let examined = Examined {
         hosts: 1,
@@ -226,9 +278,6 @@ pub(crate) fn run_named(request: &Request, view: Option<&Arc<HostView>>) -> Resu
             ranking: Vec::new(),
             warnings: Vec::new(),
         }),
-        Err(violation) => {
-            let refusal = explain::named(&applicant, view, &violation);
-            Err(NoHost::Named(Box::new(refusal)))
-        }
+        Err(_) => Err(NoHost::Named),
     }
 }

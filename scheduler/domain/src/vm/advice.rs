@@ -164,17 +164,17 @@ mod tests {
                         continue;
                     };
                     count += 1;
-                    let told = format!("{state:?}, {kind:?}: {advice:?}");
+                    let place = format!("{state:?}, {kind:?}: {advice:?}");
                     if advice == Advice::Delete {
-                        assert!(state.transition(Event::DeleteBegan).is_ok(), "{told}");
+                        assert!(state.transition(Event::DeleteBegan).is_ok(), "{place}");
                     }
                     for (step, then) in followed(advice) {
-                        assert!(admits(state, &step), "{told}");
+                        assert!(admits(state, &step), "{place}");
                         let is_it = matches!(
                             (&step, kind),
                             (Kind::ColdMigrate { .. }, Kind::LiveMigrate { .. })
                         );
-                        assert!(is_it || admits(then, kind), "{told}");
+                        assert!(is_it || admits(then, kind), "{place}");
                     }
                 }
             }

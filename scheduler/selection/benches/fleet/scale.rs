@@ -65,7 +65,7 @@ fn measure(label: &str, world: &mut World) {
                     world.change(&claim.host, |view| view.release(&claim));
                 }
                 Err(NoHost::Nowhere) => refused += 1,
-                Err(NoHost::Named(refusal)) => panic!("{refusal}"),
+                Err(NoHost::Named) => panic!("no host is named"),
             }
         }
         print(label, name, times, refused);

@@ -1,19 +1,16 @@
 //! The choice of a host.
 
-use std::sync::Arc;
-
 use berth_domain::constraint::exact;
-use berth_domain::host_view::HostView;
-use berth_domain::name::HostName;
+use berth_domain::policy::Admission;
 use berth_domain::refusal::Refusal;
 use berth_selection::failover::Broken;
 use berth_selection::fleet::FleetGuest;
 use berth_selection::{Choice, Index, NoHost, Request, explain};
 use berth_state::State;
-use imbl::OrdMap;
 
 use super::admission::Reserve;
 use super::request::Preferred;
+use super::surroundings::{Subject, Surroundings};
 
 /// Chooses a host of a state. What it caches between choices only makes it
 /// faster: for the same state and request every chooser chooses the same. Only where the policy calls
@@ -53,26 +50,48 @@ impl Chooser for EveryHost {
     fn forget_reserve(&mut self) {}
 }
 
-/// A refusal by all hosts that is still to be explained. That takes longer than the decision,
-/// since every host is evaluated, so it is done elsewhere; the hosts are those of the decision.
+/// A refusal that is still to be explained. That takes longer than the decision, since every host
+/// is evaluated and changes of them are tried, so it is done elsewhere, on the state of the
+/// decision.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Unexplained {
     request: Request,
-    hosts: OrdMap<HostName, Arc<HostView>>,
+    state: State,
+    /// The VM; unset: only the hosts are looked at.
+    subject: Option<Subject>,
 }
 
 impl Unexplained {
     pub(super) fn new(request: Request, state: &State) -> Self {
         Self {
             request,
-            hosts: state.hosts().clone(),
+            state: state.clone(),
+            subject: None,
         }
     }
 
-    /// Returns the reason.
+    /// Returns the reason, and the change after which the request succeeds.
     #[must_use]
     pub fn explain(&self) -> Refusal {
-        explain::nowhere(&self.request, self.hosts.values())
+        let hosts = self.state.hosts().values();
+        let Some(subject) = &self.subject else {
+            return explain::nowhere(&self.request, hosts);
+        };
+        let surroundings = Surroundings {
+            state: &self.state,
+            subject,
+        };
+        let refusal = explain::refusal(&self.request, hosts, &surroundings);
+        // What was tried does not include the proofs that admission control would check.
+        let is_guarded = self.state.policy().failover.admission == Admission::Refuse;
+        match is_guarded && subject.takes_more {
+            true => Refusal {
+                hint: None,
+                change: None,
+                ..refusal
+            },
+            false => refusal,
+        }
     }
 }
 
@@ -83,6 +102,16 @@ pub(super) enum Unschedulable {
     Refusal(Box<Refusal>),
     /// Unschedulable host fits.
     NoHost(Box<Unexplained>),
+}
+
+impl Unschedulable {
+    /// Returns it with the VM, so that its hint can look at what is around it.
+    pub(super) fn about(mut self, subject: impl FnOnce() -> Subject) -> Self {
+        if let Self::NoHost(unexplained) = &mut self {
+            unexplained.subject = Some(subject());
+        }
+        self
+    }
 }
 
 impl From<Refusal> for Unschedulable {
@@ -123,10 +152,6 @@ pub(super) fn choose(
     state: &State,
     request: Request,
 ) -> Result<Choice, Unschedulable> {
-    chooser
-        .choose(state, &request)
-        .map_err(|error| match error {
-            NoHost::Named(refusal) => Unschedulable::Refusal(refusal),
-            NoHost::Nowhere => Unschedulable::NoHost(Box::new(Unexplained::new(request, state))),
-        })
+    let chosen = chooser.choose(state, &request);
+    chosen.map_err(|_| Unschedulable::NoHost(Box::new(Unexplained::new(request, state))))
 }

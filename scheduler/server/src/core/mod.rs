@@ -20,6 +20,7 @@
 //! | [`joining`] | how a new member finds its way into the cluster |
 //! | [`membership`], [`quorum`] | which changes of the membership are made |
 //! | [`audited`] | what the audit log records of a request |
+//! | `surroundings` | the cluster around a refused request, for its hint |
 //! | [`upgrade`] | what the cluster version allows, and when it can be raised |
 //! | [`verify`] | whether the failure of hosts would be survived |
 //! | [`clock`] | the timestamp of a command |
@@ -42,6 +43,7 @@ pub mod quorum;
 pub mod request;
 mod reschedule;
 mod schedule;
+mod surroundings;
 #[cfg(test)]
 mod tests;
 pub mod upgrade;

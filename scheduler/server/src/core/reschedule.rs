@@ -18,7 +18,8 @@ use berth_state::command::Command;
 use super::admission::{IncomingVm, choose_admitted};
 use super::chooser::{Chooser, Unschedulable, choose_preferring};
 use super::request::{ScheduleMove, ScheduleUnshelve};
-use super::schedule::{Rest, Scheduled, held, known_host, known_vm, sized};
+use super::schedule::{Rest, Scheduled, advised, as_it_is, held, known_host, known_vm, sized};
+use super::surroundings::{RequestedVm, Subject};
 
 /// Chooses the destination of a VM that is stopped for its move, or was stopped with its host.
 pub(super) fn cold_move(
@@ -63,9 +64,16 @@ pub(super) fn cold_move(
         spec: demanded,
     };
     let choice = match spec.is_some() && !params.evacuate {
-        true => choose_admitted(chooser, state, request, &incoming)?,
-        false => choose_preferring(chooser, state, params.preferred.as_ref(), request)?,
+        true => choose_admitted(chooser, state, request, &incoming),
+        false => choose_preferring(chooser, state, params.preferred.as_ref(), request),
     };
+    let choice = choice.map_err(|no| {
+        no.about(|| Subject {
+            vm: params.vm.clone(),
+            requested: spec.clone().map(|spec| RequestedVm::Resize(Box::new(spec))),
+            takes_more: spec.is_some() && !params.evacuate,
+        })
+    })?;
     let claim = held(
         params.claim,
         &params.vm,
@@ -113,7 +121,8 @@ pub(super) fn unshelve(
             policy: (**state.policy()).clone(),
         },
         &incoming,
-    )?;
+    );
+    let choice = choice.map_err(|no| no.about(|| as_it_is(&params.vm, true)))?;
     let claim = held(params.claim, &params.vm, Owner::Vm, &choice);
     Ok(Scheduled {
         command: Command::BeginUnshelve {
@@ -160,5 +169,6 @@ fn idle(vm: &Vm, kind: &Kind) -> Result<(), Refusal> {
         false => "it is moved so only while it is ACTIVE or STOPPED",
     };
     let message = format!("vm {} is {:?}: {what}", vm.name, vm.state);
-    Err(Refusal::new(Code::FailedPrecondition, "VM_STATE", message).with("vm", &vm.name))
+    let refusal = Refusal::new(Code::FailedPrecondition, "VM_STATE", message);
+    Err(advised(vm, kind, refusal.with("vm", &vm.name)))
 }

@@ -6,18 +6,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use berth_domain::claim::{self, Claim, Owner};
-use berth_domain::constraint::Demand;
+use berth_domain::constraint::{Demand, PCI_NOT_LIVE_MIGRATABLE, RestartReason};
 use berth_domain::fault::{self, Fault};
 use berth_domain::flavor::Flavor;
-use berth_domain::id::{ClaimId, Epoch, OperationId, VmUid};
+use berth_domain::id::{ClaimId, Epoch, MigrationId, OperationId, VmUid};
 use berth_domain::image::ImageProperties;
 use berth_domain::name::{FlavorName, HostName, VmName};
-use berth_domain::operation::{ClaimPurpose, Mark, Operation, Step};
+use berth_domain::operation::{ClaimPurpose, Kind, Mark, Operation, Step};
 use berth_domain::ownership::Ownership;
 use berth_domain::pci::PciAliases;
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::vm::{
-    self, BootSource, Disk, NICS_MAX, Nic, SchedulingHints, Vm, VmSpec, VolumeAttachment,
+    self, Advice, BootSource, Disk, NICS_MAX, Nic, SchedulingHints, Vm, VmSpec, VolumeAttachment,
 };
 use berth_selection::Choice;
 use berth_state::State;
@@ -26,6 +26,7 @@ use berth_state::command::{Command, Effect};
 use super::admission::{IncomingVm, choose_admitted};
 use super::chooser::{Chooser, Unschedulable, choose};
 use super::request::{ScheduleMigration, ScheduleVm};
+use super::surroundings::{RequestedVm, Subject};
 
 /// A command and the choice of its host.
 pub(super) struct Scheduled {
@@ -68,7 +69,14 @@ pub(super) fn vm(
             policy: (**state.policy()).clone(),
         },
         &incoming,
-    )?;
+    );
+    let choice = choice.map_err(|no| {
+        no.about(|| Subject {
+            vm: params.vm.clone(),
+            requested: Some(RequestedVm::Boot(Box::new(spec.clone()))),
+            takes_more: true,
+        })
+    })?;
     let claim = held(params.claim, &params.vm, Owner::Vm, &choice);
     Ok(Scheduled {
         command: Command::BeginBoot {
@@ -92,22 +100,31 @@ pub(super) fn migration(
     params: &ScheduleMigration,
 ) -> Result<Scheduled, Unschedulable> {
     let vm = known_vm(state, &params.vm)?;
-    idle_and_active(vm)?;
+    idle_and_active(vm, params.migration)?;
     known_host(state, params.host.as_ref())?;
     let mut policy = state.policy().migration.clone();
     let transfer = policy.transfer.with(&params.transfer, &vm.spec);
     policy.transfer = transfer.map_err(|faults| fault::refusal("migration", &faults))?;
-    let choice = choose(
-        chooser,
-        state,
-        berth_selection::Request {
-            demand: state.live_demand(vm)?,
-            requested: params.host.clone(),
-            excluded: Vec::new(),
-            seed: params.claim.0,
-            policy: (**state.policy()).clone(),
-        },
-    )?;
+    let request = |demand| berth_selection::Request {
+        demand,
+        requested: params.host.clone(),
+        excluded: Vec::new(),
+        seed: params.claim.0,
+        policy: (**state.policy()).clone(),
+    };
+    let demand = match state.live_demand(vm) {
+        Ok(demand) => demand,
+        Err(refusal) => {
+            let stopped = state.cold_demand(vm, &vm.spec, RestartReason::Move);
+            let fits = stopped.is_ok_and(|demand| chooser.choose(state, &request(demand)).is_ok());
+            return Err(match fits && refusal.reason == PCI_NOT_LIVE_MIGRATABLE {
+                true => or_stopped(refusal, vm).into(),
+                false => refusal.into(),
+            });
+        }
+    };
+    let choice = choose(chooser, state, request(demand));
+    let choice = choice.map_err(|no| no.about(|| as_it_is(&params.vm, false)))?;
     let owner = Owner::Migration(params.migration);
     let claim = held(params.claim, &params.vm, owner, &choice);
     Ok(Scheduled {
@@ -176,9 +193,10 @@ pub(super) fn next(
     let is_new = matches!(purpose, ClaimPurpose::Boot | ClaimPurpose::Unshelving);
     let takes_more = resize.is_some() || is_new;
     let choice = match takes_more {
-        true => choose_admitted(chooser, state, request, &incoming)?,
-        false => choose(chooser, state, request)?,
+        true => choose_admitted(chooser, state, request, &incoming),
+        false => choose(chooser, state, request),
     };
+    let choice = choice.map_err(|no| no.about(|| as_it_is(&vm.name, takes_more)))?;
     let claim = held(claim, &operation.vm, owner, &choice);
     Ok(Scheduled {
         command: Command::Advance {
@@ -190,6 +208,15 @@ pub(super) fn next(
         },
         choice: Some(choice),
     })
+}
+
+/// Returns a VM that is there, and that no client can request otherwise.
+pub(super) fn as_it_is(vm: &VmName, takes_more: bool) -> Subject {
+    Subject {
+        vm: vm.clone(),
+        requested: None,
+        takes_more,
+    }
 }
 
 pub(super) fn held(id: ClaimId, vm: &VmName, owner: Owner, choice: &Choice) -> Claim {
@@ -234,14 +261,19 @@ pub(super) fn sized(state: &State, flavor: &FlavorName, rest: Rest) -> Result<Vm
         return Err(Refusal::not_found("flavor", flavor)
             .with_hint("the flavors that exist are listed by `berth flavor list`"));
     };
-    let aliases = aliases_of(state, flavor);
+    sized_as(state, (**flavor).clone(), rest)
+}
+
+/// Returns a VM of a flavor that need not exist.
+pub(super) fn sized_as(state: &State, flavor: Flavor, rest: Rest) -> Result<VmSpec, Refusal> {
+    let mut flavor = flavor;
+    let aliases = aliases_of(state, &flavor);
     let requirements_of = |flavor: &Flavor| {
         let requirements =
             vm::requirements_of(flavor, &rest.image_properties, &aliases, &rest.volumes);
         requirements
             .map_err(|faults| with_missing_alias(state, flavor, fault::refusal("vm", &faults)))
     };
-    let mut flavor = (**flavor).clone();
     // The VM has an ownership of its own, and its agent needs to know neither.
     flavor.ownership = Ownership::default();
     let mut requirements = requirements_of(&flavor)?;
@@ -381,35 +413,35 @@ pub(super) fn busy(vm: &Vm, operation: OperationId) -> Refusal {
     .with("operation", operation)
 }
 
-fn idle_and_active(vm: &Vm) -> Result<(), Refusal> {
+fn idle_and_active(vm: &Vm, migration: MigrationId) -> Result<(), Refusal> {
     if let Some(operation) = vm.operation {
         return Err(busy(vm, operation));
     }
-    vm.state
-        .transition(vm::Event::MigrationBegan)
-        .map(|_| ())
-        .map_err(|_| {
-            Refusal::new(
-                Code::FailedPrecondition,
-                "VM_NOT_ACTIVE",
-                format!("vm {} is {:?} and cannot be moved", vm.name, vm.state),
-            )
-            .with("vm", &vm.name)
-            .with_hint(match vm.state {
-                vm::State::Stopped => format!(
-                    "start it first (`berth vm start {0}`), or move it as it is: `berth vm \
-                     migrate {0} --cold`",
-                    vm.name
-                ),
-                vm::State::Building
-                | vm::State::Active
-                | vm::State::Migrating
-                | vm::State::Deleting
-                | vm::State::Error
-                | vm::State::Resized
-                | vm::State::Shelved => "wait until it is ACTIVE".to_owned(),
-            })
-        })
+    let moves = vm.state.transition(vm::Event::MigrationBegan);
+    moves.map(drop).map_err(|_| {
+        let message = format!("vm {} is {:?} and cannot be moved", vm.name, vm.state);
+        let refusal = Refusal::new(Code::FailedPrecondition, "VM_NOT_ACTIVE", message);
+        let kind = Kind::LiveMigrate { migration };
+        advised(vm, &kind, refusal.with("vm", &vm.name))
+    })
+}
+
+/// Adds that the VM can be moved stopped, which was decided.
+fn or_stopped(refusal: Refusal, vm: &Vm) -> Refusal {
+    let command = format!("move it stopped: `berth vm migrate {} --cold`", vm.name);
+    let hint = match &refusal.hint {
+        Some(hint) => format!("{command}; {hint}"),
+        None => command,
+    };
+    refusal.with_hint(hint)
+}
+
+/// Adds what helps about the state of a VM, where something does.
+pub(super) fn advised(vm: &Vm, kind: &Kind, refusal: Refusal) -> Refusal {
+    match Advice::new(vm.state, vm.claim.is_some(), kind) {
+        Some(advice) => refusal.with_hint(advice.describe(&vm.name)),
+        None => refusal,
+    }
 }
 
 fn holds_lease(operation: &Operation, epoch: Epoch) -> Result<(), Refusal> {

@@ -94,7 +94,6 @@ fn check<'a>(
             let refusal = explain::nowhere(request, hosts.values());
             let counted: u32 = refusal.causes.values().sum();
             assert_eq!(counted as usize, hosts.len(), "{refusal}, {told}");
-            assert!(refusal.hint.is_some(), "{refusal}, {told}");
             None
         }
     }
