@@ -7,6 +7,7 @@
 //! | `common` | schedulers in this process and requests to them |
 //! | `events` | watches |
 //! | `feed` | the feed behind watches |
+//! | `hints` | what is advised where a request is refused |
 //! | `hostile` | hosts and guests that cannot be |
 //! | `import` | import from another Placement |
 //! | `inputs` | invalid requests |
@@ -35,6 +36,7 @@ mod candidates;
 mod common;
 mod events;
 mod feed;
+mod hints;
 mod hostile;
 mod import;
 mod inputs;

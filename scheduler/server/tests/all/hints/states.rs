@@ -1,0 +1,242 @@
+//! Goal: what a refusal advises about the state of a VM can be done in that state. Method: VMs that
+//! are SHELVED, RESIZED, STOPPED and in ERROR, every command about a VM, and the first command that
+//! the refusal's hint names.
+
+use berth_domain::id::{ClaimId, MigrationId, OperationId, TimeMs};
+use berth_domain::name::{FlavorName, VmName};
+use berth_domain::operation::{GuestPower, Kind, Mark, Step};
+use berth_domain::refusal::{Code, Refusal};
+use berth_domain::vm::{SchedulingHints, State};
+use berth_scheduler::core::{
+    Action, Decision, DecisionRequest, ScheduleMigration, ScheduleUnshelve, decide,
+};
+use berth_state::Reply;
+use berth_state::command::{Command, Effect};
+use berth_testkit::state::{report, topology};
+
+use super::cluster::World;
+
+const COMMANDS: [&str; 13] = [
+    "migrate",
+    "migrate --cold",
+    "resize",
+    "shelve",
+    "unshelve",
+    "stop",
+    "start",
+    "reboot",
+    "rebuild",
+    "snapshot",
+    "confirm-resize",
+    "revert-resize",
+    "delete",
+];
+
+fn vm() -> VmName {
+    VmName::new("a").unwrap()
+}
+
+/// Returns a cluster of two hosts with a VM in this state.
+fn world(state: State, has_claim: bool) -> World {
+    let mut world = World::empty();
+    for name in ["h1", "h2"] {
+        let name = berth_domain::name::HostName::new(name).unwrap();
+        world.register(&name, report(topology(2, 3, 1)));
+    }
+    let request = world.new_vm(vm(), "p1", SchedulingHints::default(), None);
+    if state == State::Error && !has_claim {
+        fail_boot(&mut world, &request);
+        return world;
+    }
+    world.submit(request);
+    match state {
+        State::Stopped => world.stop(&vm()),
+        State::Shelved => world.shelve(&vm()),
+        State::Resized => {
+            let flavor = Some(FlavorName::new("p2").unwrap());
+            let action = world.cold_move(vm(), flavor, None);
+            world.submit(action);
+        }
+        State::Error => break_rebuild(&mut world),
+        State::Building | State::Active | State::Migrating | State::Deleting => {}
+    }
+    world
+}
+
+fn refusal() -> Refusal {
+    Refusal::new(Code::Internal, "BROKEN", "it broke")
+}
+
+fn fail_boot(world: &mut World, request: &Action) {
+    let proposal = world.decide(request).unwrap();
+    let Reply::Operation(operation) = world.apply(&proposal.envelope) else {
+        panic!("a boot is an operation");
+    };
+    let claim = operation.claim.unwrap();
+    for (step, mark, effect) in [
+        (Step::Spawn, Mark::Started, Effect::None),
+        (Step::Spawn, Mark::Failed(refusal()), Effect::None),
+        (Step::Spawn, Mark::UndoStarted, Effect::None),
+        (Step::Spawn, Mark::Undone, Effect::None),
+        (
+            Step::Claim,
+            Mark::Undone,
+            Effect::ReleaseClaim {
+                claim,
+                exclude: true,
+            },
+        ),
+        (
+            Step::Claim,
+            Mark::Failed(refusal()),
+            Effect::FailBoot(refusal()),
+        ),
+    ] {
+        world.log(&operation, step, mark, effect);
+    }
+}
+
+fn break_rebuild(world: &mut World) {
+    let operation = OperationId(world.fresh());
+    let reply = world.run(Command::BeginPower {
+        operation,
+        vm: vm(),
+        kind: Kind::Rebuild { images: Vec::new() },
+        lease: World::lease(),
+    });
+    let Reply::Operation(operation) = reply else {
+        panic!("a rebuild is an operation");
+    };
+    let broken = Effect::EndPower {
+        power: GuestPower::Broken,
+        refusal: Some(refusal()),
+    };
+    for (step, mark, effect) in [
+        (Step::Stop, Mark::Started, Effect::None),
+        (Step::Stop, Mark::Succeeded, Effect::None),
+        (Step::MakeDisks, Mark::Started, Effect::BeginRebuild),
+        (Step::MakeDisks, Mark::Failed(refusal()), Effect::None),
+        (Step::MakeDisks, Mark::UndoStarted, Effect::None),
+        (Step::MakeDisks, Mark::Undone, broken),
+    ] {
+        world.log(&operation, step, mark, effect);
+    }
+}
+
+/// Makes the request of a command, as a conductor does.
+fn attempt(world: &mut World, command: &str) -> Result<(), Refusal> {
+    let operation = OperationId(world.fresh());
+    let migration = MigrationId(world.fresh());
+    let claim = ClaimId(world.fresh());
+    let lease = World::lease();
+    let power = |kind| {
+        Action::Plain(Command::BeginPower {
+            operation,
+            vm: vm(),
+            kind,
+            lease: World::lease(),
+        })
+    };
+    let action = match command {
+        "migrate" => Action::ScheduleMigration(ScheduleMigration {
+            operation,
+            migration,
+            claim,
+            vm: vm(),
+            host: None,
+            lease,
+            transfer: Default::default(),
+        }),
+        "migrate --cold" => world.cold_move(vm(), None, None),
+        "resize" => world.cold_move(vm(), Some(FlavorName::new("p2").unwrap()), None),
+        "shelve" => Action::Plain(Command::BeginShelve {
+            operation,
+            vm: vm(),
+            lease,
+        }),
+        "unshelve" => Action::ScheduleUnshelve(ScheduleUnshelve {
+            operation,
+            claim,
+            vm: vm(),
+            host: None,
+            lease,
+        }),
+        "stop" => power(Kind::Stop { timeout_ms: 0 }),
+        "start" => power(Kind::Start),
+        "reboot" => power(Kind::Reboot { timeout_ms: 0 }),
+        "rebuild" => power(Kind::Rebuild { images: Vec::new() }),
+        "snapshot" => power(Kind::Snapshot {
+            disk: 0,
+            image: "i".to_owned(),
+        }),
+        "confirm-resize" => Action::Plain(Command::ConfirmResize {
+            vm: vm(),
+            deleter: None,
+        }),
+        "revert-resize" => Action::Plain(Command::BeginRevertResize {
+            operation,
+            vm: vm(),
+            lease,
+        }),
+        "delete" => Action::Plain(Command::BeginDelete {
+            operation,
+            vm: vm(),
+            lease,
+        }),
+        other => panic!("{other} is no command about a VM"),
+    };
+    let request = DecisionRequest::new("test", action);
+    match decide(&world.state, TimeMs(1000), &request) {
+        Decision::Command(_) | Decision::Answer(_) => Ok(()),
+        Decision::Refuse(refusal) => Err(*refusal),
+        Decision::Explain(_) => panic!("left unexplained"),
+    }
+}
+
+/// Returns the commands that a hint names.
+fn named(hint: &str) -> Vec<String> {
+    let parts = hint
+        .split('`')
+        .filter_map(|part| part.strip_prefix("berth vm "));
+    let commands = parts.map(|part| {
+        let mut words = part.split(' ');
+        let verb = words.next().unwrap();
+        match words.any(|word| word == "--cold") {
+            true => format!("{verb} --cold"),
+            false => verb.to_owned(),
+        }
+    });
+    commands.collect()
+}
+
+#[test]
+fn what_is_advised_about_a_state_is_admitted_in_it() {
+    let mut advised = 0;
+    for (state, has_claim) in [
+        (State::Shelved, false),
+        (State::Resized, true),
+        (State::Stopped, true),
+        (State::Error, true),
+        (State::Error, false),
+    ] {
+        let world = world(state, has_claim);
+        let present = world.state.vm(&vm()).unwrap();
+        assert_eq!((present.state, present.claim.is_some()), (state, has_claim));
+        for command in COMMANDS {
+            let Err(refusal) = attempt(&mut world.clone(), command) else {
+                continue;
+            };
+            let Some(hint) = &refusal.hint else { continue };
+            let told = format!("{command} of a VM that is {state:?}: {refusal:?}");
+            let commands = named(hint).into_iter();
+            // `berth vm show` and the like change nothing.
+            let changing = commands.filter(|command| COMMANDS.contains(&&**command));
+            for command in changing {
+                let outcome = attempt(&mut world.clone(), &command);
+                assert_eq!(outcome, Ok(()), "{command}: {told}");
+                advised += 1;
+            }
+        }
+    }
+    assert!(advised >= 25, "{advised}");
+}
