@@ -6,7 +6,6 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use berth_domain::constraint::Violation;
 use berth_domain::hint::{Hint, PoolChange};
 use berth_domain::host::Host;
 use berth_domain::host_view::HostView;
@@ -26,11 +25,10 @@ impl Search<'_> {
         let size_kib = requested_size(topology)?;
         let pages = pages_of(topology, size_kib);
         let refused = self.refused;
-        let lacking = |host: &&Refused<'_>| match &host.violation {
-            Violation::Fit(refusal) => {
-                matches!(refusal.cause(), "PAGES" | "PAGE_SIZE" | "CELLS_COMPETE")
-            }
-            _ => false,
+        let causes = ["PAGES", "PAGE_SIZE", "CELLS_COMPETE"];
+        let lacking = |host: &&Refused<'_>| {
+            let refusal = host.violation.fit();
+            refusal.is_some_and(|refusal| causes.contains(&refusal.cause()))
         };
         let mut seen = BTreeSet::new();
         let hosts = refused.iter().filter(lacking);
