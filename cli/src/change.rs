@@ -5,7 +5,7 @@ use berth_domain::hint::{Hint, RequestChange};
 use serde_json::{Value, json};
 
 /// Renders a change for programs.
-pub fn to_json(hint: &Hint) -> Value {
+pub(crate) fn to_json(hint: &Hint) -> Value {
     let mut value = match hint {
         Hint::WaitForErasure { host, namespaces } => {
             json!({ "host": host, "namespaces": namespaces })
