@@ -125,10 +125,13 @@ impl TryFrom<v1::Hint> for Hint {
             },
             Change::AddShape(shape) => Self::AddShape(Box::new(shape.try_into()?)),
             // Only one that names no host itself is nested.
-            Change::AnyHostAnd(hint) => match Self::try_from(*hint)? {
-                Self::AnyHostAnd(_) => return Err(unset("any_host_and")),
-                hint => Self::AnyHostAnd(Box::new(hint)),
-            },
+            Change::AnyHostAnd(hint) => {
+                let hint = Self::try_from(*hint)?;
+                if matches!(hint, Self::AnyHostAnd(_)) {
+                    return Err(unset("any_host_and"));
+                }
+                Self::AnyHostAnd(Box::new(hint))
+            }
         })
     }
 }
