@@ -11,8 +11,8 @@ pub enum HostMoves {
     ///
     /// Shows the plan first. Then the host is cordoned and its VMs are moved, a limited number at a
     /// time: running ones live, stopped ones as they are. If the command is interrupted, moves that
-    /// have started continue; repeated, it continues with the remaining VMs. `berth host uncordon`
-    /// ends the drain.
+    /// have started continue; repeated, it continues with the remaining VMs. The host stays cordoned
+    /// until `berth host uncordon`, also if the command fails or is interrupted.
     Drain {
         /// Name of the host
         host: String,
@@ -22,8 +22,9 @@ pub enum HostMoves {
     },
     /// Restart all VMs of a dead host on other hosts
     ///
-    /// The host must be fenced first, by `berth host fence HOST`. The VMs' disks must be on storage that
-    /// other hosts share.
+    /// The host must be fenced first, by `berth host fence HOST`; otherwise nothing is done. The VMs'
+    /// disks must be on storage that other hosts share. The host is cordoned, and stays cordoned until
+    /// `berth host uncordon`.
     Evacuate {
         /// Name of the host
         host: String,

@@ -2,7 +2,7 @@
 
 use berth_domain::refusal::{Code, Refusal};
 use berth_proto::conductor::v1::DrainHostRequest;
-use berth_proto::conductor::v1::drain_host_response::{Ended, Event, Plan};
+use berth_proto::conductor::v1::drain_host_response::{Cordoned, Ended, Event, Plan};
 use berth_proto::scheduler::v1::migration::Kind;
 use berth_proto::scheduler::v1::{PlannedMove, StuckVm};
 use berth_proto::status::from_status;
@@ -24,6 +24,8 @@ pub(super) async fn run(session: &Session, verb: HostMoves) -> anyhow::Result<()
 #[derive(Default)]
 struct Outcome {
     plan: Plan,
+    /// Whether the host was cordoned.
+    cordoned: bool,
     moved: Vec<(String, String)>,
     stayed: Vec<(String, Refusal)>,
 }
@@ -54,6 +56,14 @@ async fn drain(
                     show(host, &plan);
                 }
                 outcome.plan = plan;
+            }
+            Some(Event::Cordoned(Cordoned { already })) => {
+                outcome.cordoned = true;
+                let note = match already {
+                    true => "was cordoned already",
+                    false => "is cordoned",
+                };
+                output::message(format!("host {host} {note}: no new VMs are placed there"));
             }
             Some(Event::Begun(begun)) => {
                 output::message(format!("{} is being moved", short(&begun.vm)));
@@ -140,11 +150,18 @@ fn finish(
             .iter()
             .map(|(vm, why)| json!({"vm": vm, "error": why}))
             .collect();
-        output::json(&json!({"plan": planned, "moved": moved, "stayed": stayed}))?;
+        output::json(&json!({
+            "plan": planned,
+            "cordoned": outcome.cordoned,
+            "moved": moved,
+            "stayed": stayed,
+        }))?;
     }
+    let lift = format!("`berth host uncordon {host}` lifts it");
     if outcome.stayed.is_empty() {
-        if !options.validate_only && !outcome.moved.is_empty() {
-            output::message(format!("{host} is empty"));
+        if outcome.cordoned {
+            let note = format!("host {host} holds no VM and stays cordoned; {lift}");
+            output::message(note);
         }
         return Ok(());
     }
@@ -156,7 +173,11 @@ fn finish(
         "{} of the VMs of {host} {what}; the reasons are listed above",
         outcome.stayed.len()
     );
-    Err(Refusal::new(Code::FailedPrecondition, "VMS_STAY", message)
-        .with("host", host)
-        .into())
+    let refusal = Refusal::new(Code::FailedPrecondition, "VMS_STAY", message).with("host", host);
+    match outcome.cordoned {
+        true => Err(refusal
+            .with_hint(format!("host {host} stays cordoned; {lift}"))
+            .into()),
+        false => Err(refusal.into()),
+    }
 }

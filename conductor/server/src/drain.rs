@@ -11,7 +11,7 @@ use std::time::Duration;
 use berth_domain::name::HostName;
 use berth_domain::operation::{Operation, Outcome};
 use berth_domain::refusal::{Code, Refusal};
-use berth_proto::conductor::v1::drain_host_response::{Begun, Ended, Event, Plan};
+use berth_proto::conductor::v1::drain_host_response::{Begun, Cordoned, Ended, Event, Plan};
 use berth_proto::conductor::v1::{DrainHostRequest, DrainHostResponse};
 use berth_proto::convert::{Invalid, ResourceName as _, field};
 use berth_proto::scheduler::v1::migration::Kind;
@@ -95,9 +95,12 @@ impl Drain {
         if validate_only {
             return;
         }
-        if let Err(refusal) = self.api.tools.scheduler.cordon(&self.host).await {
-            let _ = self.sender.send(Err(to_status(&refusal))).await;
-            return;
+        match self.cordon().await {
+            Ok(cordoned) => self.send(Event::Cordoned(cordoned)).await,
+            Err(refusal) => {
+                let _ = self.sender.send(Err(to_status(&refusal))).await;
+                return;
+            }
         }
         let mut moves = moves.into_iter();
         let mut under_way = JoinSet::new();
@@ -116,6 +119,14 @@ impl Drain {
                 None => return,
             }
         }
+    }
+
+    /// Closes the host to new VMs.
+    async fn cordon(&self) -> Result<Cordoned, Refusal> {
+        let scheduler = &self.api.tools.scheduler;
+        let already = scheduler.host(&self.host).await?.cordoned;
+        scheduler.cordon(&self.host).await?;
+        Ok(Cordoned { already })
     }
 
     /// Begins a move. Where a guest of a dead host goes was planned together with all others, so that

@@ -169,6 +169,40 @@ fn nothing_is_evacuated_without_proof() {
     assert!(!text(&refused["hint"]).is_empty(), "{refused:#}");
 }
 
+fn is_cordoned(world: &World, host: &str) -> bool {
+    let shown = world.done(&["host", "show", host]);
+    shown["host"]["cordoned"] == Value::Bool(true)
+}
+
+/// Goal: what a drain or an evacuation cordons is stated with the command that lifts it, and what is
+/// refused or only planned cordons nothing. Method: both commands, of hosts with and without VMs.
+#[test]
+fn what_a_drain_cordons_is_stated_and_a_refusal_cordons_nothing() {
+    let world = World::with_hosts(2);
+    let host = text(&world.boot("a", &[])["vm"]["host"]);
+    for more in [&[][..], &["--dry-run"]] {
+        let refused = world.refused(&[&["host", "evacuate", &host][..], more].concat());
+        assert_eq!(text(&refused["reason"]), "HOST_IS_ALIVE", "{refused:#}");
+        assert!(!is_cordoned(&world, &host), "{more:?}");
+    }
+    let planned = world.done(&["host", "drain", &host, "--dry-run"]);
+    assert_eq!(planned["cordoned"], Value::Bool(false), "{planned:#}");
+    assert!(!is_cordoned(&world, &host));
+
+    let uncordon = format!("berth host uncordon {host}");
+    for times in 1..=2 {
+        let drained = world.berth(&["host", "drain", &host]).with_status(0);
+        let said = drained.saying(&["cordoned", &uncordon]);
+        assert_eq!(said.json().unwrap()["cordoned"], Value::Bool(true));
+        assert!(is_cordoned(&world, &host), "drain {times}");
+    }
+    // The other host has none to which it could go.
+    let other = text(&world.show("a")["vm"]["host"]);
+    let stayed = world.berth(&["host", "drain", &other]).with_status(1);
+    let _ = stayed.saying(&["VMS_STAY", &format!("berth host uncordon {other}")]);
+    assert!(is_cordoned(&world, &other));
+}
+
 /// Goal: a drain empties its host, says first what it will do, and keeps what cannot be moved.
 #[test]
 fn a_drain_says_its_plan_and_keeps_to_its_limit() {

@@ -11,6 +11,7 @@
 use std::collections::BTreeMap;
 
 use berth_domain::claim::{Claim, Owner};
+use berth_domain::fence::may_evacuate;
 use berth_domain::id::{ClaimId, MigrationId, OperationId, TimeMs};
 use berth_domain::migration;
 use berth_domain::name::{HostName, ServiceName, VmName};
@@ -65,15 +66,18 @@ pub struct DrainPlan {
 ///
 /// # Errors
 ///
-/// When the host is not known.
+/// When the host is not known, or when its VMs are to be started elsewhere and nothing proves that it is
+/// dead: then none of them could be.
 pub fn plan_drain(
     state: &State,
     at: TimeMs,
     host: &HostName,
     evacuate: bool,
 ) -> Result<DrainPlan, Refusal> {
-    if state.host(host).is_none() {
-        return Err(Refusal::not_found("host", host));
+    let view = state.host(host);
+    let view = view.ok_or_else(|| Refusal::not_found("host", host))?;
+    if evacuate {
+        may_evacuate(&view.host, at)?;
     }
     let mut future = state.clone();
     let mut plan = DrainPlan::default();
