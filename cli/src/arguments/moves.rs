@@ -16,6 +16,9 @@ pub enum HostMoves {
     Drain {
         /// Name of the host
         host: String,
+        /// Stop VMs that cannot be moved while they run, move them and start them again
+        #[arg(long)]
+        cold: bool,
         /// Options of the moves
         #[command(flatten)]
         options: DrainOptions,

@@ -15,10 +15,36 @@ use crate::session::{Session, resource, short};
 /// Runs the command.
 pub(super) async fn run(session: &Session, verb: HostMoves) -> anyhow::Result<()> {
     match verb {
-        HostMoves::Drain { host, options } => drain(session, &host, false, &options).await,
-        HostMoves::Evacuate { host, options } => drain(session, &host, true, &options).await,
+        HostMoves::Drain {
+            host,
+            cold,
+            options,
+        } => {
+            let how = MoveOptions {
+                evacuate: false,
+                cold,
+            };
+            drain(session, &host, how, &options).await
+        }
+        HostMoves::Evacuate { host, options } => {
+            let how = MoveOptions {
+                evacuate: true,
+                cold: false,
+            };
+            drain(session, &host, how, &options).await
+        }
     }
 }
+
+/// How the VMs of a host are moved.
+#[derive(Clone, Copy)]
+struct MoveOptions {
+    evacuate: bool,
+    cold: bool,
+}
+
+/// The reason of a VM with functions that forbid to move it while it runs.
+const NOT_LIVE_MIGRATABLE: &str = "PCI_NOT_LIVE_MIGRATABLE";
 
 /// The outcome of a drain.
 #[derive(Default)]
@@ -33,12 +59,13 @@ struct Outcome {
 async fn drain(
     session: &Session,
     host: &str,
-    evacuate: bool,
+    how: MoveOptions,
     options: &DrainOptions,
 ) -> anyhow::Result<()> {
     let request = DrainHostRequest {
         host: resource("hosts", host),
-        evacuate,
+        evacuate: how.evacuate,
+        cold: how.cold,
         parallel_max: options.parallel,
         validate_only: options.validate_only,
     };
@@ -72,7 +99,7 @@ async fn drain(
             None => {}
         }
     }
-    finish(session, host, options, &outcome)
+    finish(session, host, how, options, &outcome)
 }
 
 /// Shows the plan as a table.
@@ -132,6 +159,7 @@ fn record(outcome: &mut Outcome, ended: Ended) -> anyhow::Result<()> {
 fn finish(
     session: &Session,
     host: &str,
+    how: MoveOptions,
     options: &DrainOptions,
     outcome: &Outcome,
 ) -> anyhow::Result<()> {
@@ -174,10 +202,18 @@ fn finish(
         outcome.stayed.len()
     );
     let refusal = Refusal::new(Code::FailedPrecondition, "VMS_STAY", message).with("host", host);
-    match outcome.cordoned {
-        true => Err(refusal
-            .with_hint(format!("host {host} stays cordoned; {lift}"))
-            .into()),
-        false => Err(refusal.into()),
+    let mut hints = Vec::new();
+    let cannot_move_live = |(_, why): &(String, Refusal)| why.reason == NOT_LIVE_MIGRATABLE;
+    if outcome.stayed.iter().any(cannot_move_live) && !how.cold {
+        hints.push(format!(
+            "`berth host drain {host} --cold` stops VMs that cannot move while they run"
+        ));
+    }
+    if outcome.cordoned {
+        hints.push(format!("host {host} stays cordoned; {lift}"));
+    }
+    match hints.is_empty() {
+        true => Err(refusal.into()),
+        false => Err(refusal.with_hint(hints.join("; ")).into()),
     }
 }

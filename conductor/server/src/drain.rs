@@ -54,9 +54,14 @@ pub(crate) async fn begin(
             return Err(Invalid::new("parallel_max", rule).into());
         }
     };
+    if request.cold && request.evacuate {
+        let rule = "must be false for an evacuation, which starts all VMs anew";
+        return Err(Invalid::new("cold", rule).into());
+    }
     let plan_request = PlanDrainRequest {
         host: host.resource_name(),
         evacuate: request.evacuate,
+        cold: request.cold,
     };
     let plan = api.tools.scheduler.plan_drain(plan_request).await;
     let plan = plan.map_err(|refusal| to_status(&refusal))?;

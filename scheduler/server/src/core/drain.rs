@@ -52,6 +52,15 @@ pub struct Stuck {
     pub refusal: Refusal,
 }
 
+/// How the VMs of a host are moved away.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DrainOptions {
+    /// The host is dead, and its VMs are started elsewhere.
+    pub evacuate: bool,
+    /// VMs that cannot be moved while they run are stopped, moved and started.
+    pub cold: bool,
+}
+
 /// The plan of a drain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DrainPlan {
@@ -61,8 +70,8 @@ pub struct DrainPlan {
     pub stuck: Vec<Stuck>,
 }
 
-/// Plans to move every VM away from a host: while it runs, where it runs; or, if the host is dead,
-/// by starting it elsewhere.
+/// Plans to move every VM away from a host: while it runs, where it runs, and otherwise stopped, if
+/// that is permitted; or, if the host is dead, by starting it elsewhere.
 ///
 /// # Errors
 ///
@@ -72,17 +81,17 @@ pub fn plan_drain(
     state: &State,
     at: TimeMs,
     host: &HostName,
-    evacuate: bool,
+    options: DrainOptions,
 ) -> Result<DrainPlan, Refusal> {
     let view = state.host(host);
     let view = view.ok_or_else(|| Refusal::not_found("host", host))?;
-    if evacuate {
+    if options.evacuate {
         may_evacuate(&view.host, at)?;
     }
     let mut future = state.clone();
     let mut plan = DrainPlan::default();
     let mut vms = vms_of(state, host);
-    let proven = match evacuate {
+    let proven = match options.evacuate {
         true => plan_of_host(state, host, Budget::default())?.unwrap_or_default(),
         false => Plan::default(),
     };
@@ -94,7 +103,18 @@ pub fn plan_drain(
             host: step.to.clone(),
             assignment: Some(step.assignment.clone()),
         });
-        match plan_one(&mut future, at, vm, number, evacuate, preferred) {
+        let mut candidate = Candidate {
+            vm,
+            number,
+            how: first_choice(vm, options),
+            preferred,
+        };
+        let mut planned = plan_one(&mut future, at, &candidate);
+        if planned.is_err() && options.cold && candidate.how == migration::Kind::Live {
+            candidate.how = migration::Kind::Cold;
+            planned = plan_one(&mut future, at, &candidate);
+        }
+        match planned {
             Ok(planned) => plan.moves.push(planned),
             Err(refusal) => plan.stuck.push(Stuck {
                 vm: vm.name.clone(),
@@ -122,15 +142,18 @@ fn vms_of<'s>(state: &'s State, host: &HostName) -> Vec<&'s Vm> {
     vms.into_iter().map(|(vm, _)| vm).collect()
 }
 
-fn plan_one(
-    future: &mut State,
-    at: TimeMs,
-    vm: &Vm,
+/// One move that is planned.
+struct Candidate<'s> {
+    vm: &'s Vm,
+    /// Its number in the plan.
     number: usize,
-    evacuate: bool,
+    how: migration::Kind,
     preferred: Option<Preferred>,
-) -> Result<PlannedMove, Refusal> {
-    let how = match (evacuate, vm.state) {
+}
+
+/// Returns how a VM is moved if nothing is in the way.
+fn first_choice(vm: &Vm, options: DrainOptions) -> migration::Kind {
+    match (options.evacuate, vm.state) {
         (true, _) => migration::Kind::Evacuation,
         (false, vm::State::Stopped) => migration::Kind::Cold,
         (
@@ -143,8 +166,16 @@ fn plan_one(
             | vm::State::Resized
             | vm::State::Shelved,
         ) => migration::Kind::Live,
-    };
-    let request = DecisionRequest::new("plan", action(vm, how, number, preferred));
+    }
+}
+
+fn plan_one(
+    future: &mut State,
+    at: TimeMs,
+    candidate: &Candidate<'_>,
+) -> Result<PlannedMove, Refusal> {
+    let Candidate { vm, how, .. } = *candidate;
+    let request = DecisionRequest::new("plan", action(candidate));
     let proposal = match decide(future, at, &request) {
         Decision::Command(proposal) => proposal,
         Decision::Refuse(refusal) => return Err(*refusal),
@@ -167,7 +198,10 @@ fn plan_one(
     })
 }
 
-fn action(vm: &Vm, how: migration::Kind, number: usize, preferred: Option<Preferred>) -> Action {
+fn action(candidate: &Candidate<'_>) -> Action {
+    let Candidate {
+        vm, number, how, ..
+    } = *candidate;
     // These ids never leave the plan, so a counter makes them distinct enough.
     let id = |kind: u128| Uuid::from_u128(kind << 64 | number as u128);
     let operation = OperationId(id(1));
@@ -193,7 +227,7 @@ fn action(vm: &Vm, how: migration::Kind, number: usize, preferred: Option<Prefer
             claim,
             flavor: None,
             host: None,
-            preferred,
+            preferred: candidate.preferred.clone(),
             verify: false,
             evacuate: how == migration::Kind::Evacuation,
             lease,

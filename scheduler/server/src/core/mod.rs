@@ -54,7 +54,7 @@ pub use chooser::{Chooser, EveryHost, Unexplained};
 pub use clock::Clock;
 pub use decide::{decide, decide_with};
 pub use decision::{Answer, Decision, Proposal};
-pub use drain::{DrainPlan, PlannedMove, Stuck, plan_drain};
+pub use drain::{DrainOptions, DrainPlan, PlannedMove, Stuck, plan_drain};
 pub use request::{
     Action, CreateVolume, DecisionRequest, Preferred, ScheduleMigration, ScheduleMove,
     ScheduleUnshelve, ScheduleVm,

@@ -501,7 +501,12 @@ fn a_plan_of_a_drain_adds_up_and_claims_nothing() {
         assert_eq!(world.boot(name, number), host("h1"));
     }
     let plan_of = |world: &World, name: &str| {
-        let plan = super::plan_drain(world.machine.state(), TimeMs(2_000), &host(name), false);
+        let plan = super::plan_drain(
+            world.machine.state(),
+            TimeMs(2_000),
+            &host(name),
+            super::DrainOptions::default(),
+        );
         plan.expect("a known host")
     };
     let nowhere = plan_of(&world, "h1");
@@ -534,6 +539,11 @@ fn a_plan_of_a_drain_adds_up_and_claims_nothing() {
     let own = state.claims_of_host(&host("h2")).next().unwrap();
     let both = plan.moves[0].assignment.dedicated();
     assert!(both.intersection(&own.assignment.dedicated()).is_empty());
-    let unknown = super::plan_drain(state, TimeMs(2_000), &host("h9"), false);
+    let unknown = super::plan_drain(
+        state,
+        TimeMs(2_000),
+        &host("h9"),
+        super::DrainOptions::default(),
+    );
     assert_eq!(unknown.unwrap_err().reason, "HOST_NOT_FOUND");
 }

@@ -17,7 +17,7 @@ use super::keyed::{Caller, open};
 use super::scheduler::{Parts, explain, lease, operation_of};
 use super::wall;
 use crate::core::{
-    Action, PlannedMove, Preferred, ScheduleMove, ScheduleUnshelve, Stuck, plan_drain,
+    Action, DrainOptions, PlannedMove, Preferred, ScheduleMove, ScheduleUnshelve, Stuck, plan_drain,
 };
 
 /// Serves `MoveService`.
@@ -146,8 +146,11 @@ impl MoveService for MoveApi {
         let state = self.0.state(consistency.into()).await?;
         let at = wall().max(state.time());
         // A large host takes a while; the replica's task goes on meanwhile.
-        let planned =
-            tokio::task::spawn_blocking(move || plan_drain(&state, at, &host, wire.evacuate));
+        let options = DrainOptions {
+            evacuate: wire.evacuate,
+            cold: wire.cold,
+        };
+        let planned = tokio::task::spawn_blocking(move || plan_drain(&state, at, &host, options));
         let plan = planned
             .await
             .map_err(|error| Status::internal(format!("the plan was not made: {error}")))?

@@ -120,6 +120,43 @@ fn functions_follow_a_guest_that_is_moved_while_it_does_not_run() {
     has(&stage, "g", 1);
 }
 
+/// Goal: a drain stops only the guests that cannot move while they run, and only where that is
+/// permitted. Method: one guest with a function that is not live-migratable, and one without.
+#[test]
+fn a_drain_stops_who_cannot_move_live_only_if_permitted() {
+    let stage = stage();
+    for (vm, flavor) in [("g", "one"), ("live", "none")] {
+        stage
+            .cluster
+            .run(&[&Cluster::create(vm, flavor)[..], &["--host", "h1"]].concat());
+    }
+    let drain = ["host", "drain", "h1"];
+    let stayed = stage.cluster.berth(&drain).with_status(1);
+    let _ = stayed.saying(&["VMS_STAY", "berth host drain h1 --cold"]);
+    let host = |vm: &str| stage.cluster.json(&["vm", "show", vm])["vm"]["host"].clone();
+    assert_eq!(host("g"), "h1");
+    assert_ne!(host("live"), "h1");
+    stage.cluster.run(&["host", "uncordon", "h1"]);
+    stage
+        .cluster
+        .run(&["vm", "migrate", "live", "--host", "h1"]);
+
+    let drained = stage.cluster.json(&[&drain[..], &["--cold"]].concat());
+    let how = |vm: &str| {
+        let plan = drained["plan"].as_array().expect("a plan");
+        let planned = plan.iter().find(|planned| planned["vm"] == vm);
+        planned.expect("it is planned")["how"].clone()
+    };
+    assert_eq!(how("g"), "stopped");
+    assert_eq!(how("live"), "while it runs");
+    for vm in ["g", "live"] {
+        let shown = stage.cluster.json(&["vm", "show", vm]);
+        assert_ne!(shown["vm"]["host"], "h1", "{shown:#}");
+        assert_eq!(shown["vm"]["state"], "Active", "{shown:#}");
+    }
+    stage.holds();
+}
+
 /// Evacuation: the functions of the dead host are nobody's, and when it is back, free.
 #[test]
 fn functions_of_a_dead_host_are_had_elsewhere() {
