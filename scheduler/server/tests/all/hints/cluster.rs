@@ -14,6 +14,7 @@ use berth_domain::name::{
     ZoneName,
 };
 use berth_domain::operation::LeaseRequest;
+use berth_domain::ownership::Ownership;
 use berth_domain::pci::{PciAlias, PciId, PciMatch};
 use berth_domain::policy::{Scope, Setting};
 use berth_domain::refusal::Refusal;
@@ -145,6 +146,7 @@ impl World {
                 memory_mib: *memory_mib,
                 disk_gib: 0,
                 extra_specs: each.collect(),
+                ownership: Ownership::default(),
             }));
         }
         for (name, policy) in [
@@ -321,6 +323,7 @@ impl World {
             uid: VmUid(number),
             claim: ClaimId(number),
             flavor: FlavorName::new(flavor).unwrap(),
+            project: None,
             boot: BootSource::Kernel {
                 kernel: "vmlinuz".to_owned(),
                 initrd: "initrd".to_owned(),
