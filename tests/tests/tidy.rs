@@ -114,6 +114,23 @@ fn comments_are_in_the_fields_terms() {
     );
 }
 
+/// Goal: no document is there that a reader does not find. Method: the index links each of them.
+#[test]
+fn the_index_of_documents_has_all() {
+    let docs = root().join("docs");
+    let index = fs::read_to_string(docs.join("README.md")).expect("there is an index");
+    for entry in fs::read_dir(docs).expect("there are documents") {
+        let name = entry.expect("a document").file_name();
+        let name = name.to_string_lossy();
+        if name.ends_with(".md") && name != "README.md" {
+            assert!(
+                index.contains(&format!("({name})")),
+                "docs/README.md lacks {name}"
+            );
+        }
+    }
+}
+
 #[test]
 fn documents_are_in_the_fields_terms() {
     let mut findings = Vec::new();
