@@ -95,6 +95,7 @@ pub(crate) async fn open(
 
 /// Returns the identity stored in a directory, without keeping it open.
 fn look(path: &Path) -> Result<Option<Identity>, Error> {
+    disk::expect_files(path)?;
     match identity::open(path) {
         Ok(claimed) => Ok(Some(claimed.identity)),
         Err(identity::Error::Missing { .. }) => Ok(None),

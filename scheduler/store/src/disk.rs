@@ -142,7 +142,11 @@ impl FileDisk {
 
 /// Refuses a directory with a FIFO, a socket or a device in it. What cannot be listed is reported by the
 /// part that it belongs to.
-fn expect_files(path: &Path) -> Result<(), Error> {
+///
+/// # Errors
+///
+/// What has the name of a file.
+pub fn expect_files(path: &Path) -> Result<(), Error> {
     use berth_migrations::{CHECKPOINTS, LOG, TABLE};
     let folders = [
         path.to_owned(),

@@ -27,7 +27,7 @@ async fn vms_are_listed_and_counted_by_project() {
     let cluster = Cluster::start(1).await;
     let channel = cluster.channel().await;
     register(&channel, "h1", 2, 8).await;
-    let mut request = flavor_request("small", 1, &[]);
+    let mut request = flavor_request("small", 1, &[("hw:cpu_policy", "dedicated")]);
     let flavor = request.flavor.as_mut().unwrap();
     (flavor.project, flavor.creator) = ("web".to_owned(), "operator:eve".to_owned());
     let made = schedulers(&channel).create_flavor(request).await.unwrap();
