@@ -110,7 +110,7 @@ pub enum Fault {
         seen: Option<Known>,
     },
     /// Its header is refused.
-    #[error("{0}")]
+    #[error(transparent)]
     Header(#[from] qcow2::Fault),
     /// It lies over another file than the declared one.
     #[error("it lies over {seen}, and is to lie over {declared}")]

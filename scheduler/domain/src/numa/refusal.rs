@@ -64,7 +64,7 @@ impl Resource {
 }
 
 impl Resource {
-    /// Returns whether a host cell has none of it, whoever is there: it is absent rather than taken.
+    /// Returns whether a host cell has none of it, whatever guests are there: it is absent rather than taken.
     #[must_use]
     pub fn is_absent(self) -> bool {
         match self {
