@@ -2,7 +2,7 @@
 //!
 //! Invariant: an event is one line, whatever its fields hold: names, addresses and reasons come from
 //! other machines, and an operator reads them on a terminal or in the journal. The fields are
-//! escaped by [`Fields`], and JSON escapes them in its own way.
+//! escaped by `Fields`, and JSON escapes them in its own way.
 
 use std::error::Error;
 use std::fmt;

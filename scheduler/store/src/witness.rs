@@ -12,7 +12,7 @@
 //! | log < witness | the log lost a write after it was synchronised: damage |
 //!
 //! So the last row alone refuses the start, and no loss of power leads to it. What a record looks
-//! like, and which of them counts, is in [`witness_record`].
+//! like, and which of them counts, is in `witness_record`.
 //!
 //! An acknowledgement waits until its record is *written*: a process that is killed right after it
 //! leaves both. The record's own synchronisation runs in a thread beside the log's next write, which
