@@ -120,6 +120,19 @@ pub enum Fatal {
         /// The other.
         other: u64,
     },
+    /// A member has led twice in one term, and made two entries for one place.
+    #[error(
+        "leader {leader} has another entry {index} of term {term} than this member: a member led \
+         twice in that term, as one does that came back with an older directory"
+    )]
+    LedTwice {
+        /// The leader.
+        leader: u64,
+        /// The term.
+        term: u64,
+        /// The entry.
+        index: u64,
+    },
     /// A leader has another history than this member.
     #[error(
         "leader {leader} has an entry of term {theirs} at index {index}, where this member has \

@@ -942,6 +942,7 @@ fn is_contradiction(fatal: &Fatal) -> bool {
         Fatal::LogLost { .. }
         | Fatal::LeaderBehind { .. }
         | Fatal::TwoLeaders { .. }
+        | Fatal::LedTwice { .. }
         | Fatal::OtherHistory { .. } => true,
         Fatal::Command { .. }
         | Fatal::Entry { .. }

@@ -10,6 +10,7 @@
 //! | a leader has another entry where this member has a committed one | answers as if it had it, or panics | this member stops |
 //! | a leader counts on an entry beyond this member's last | panics | this member stops |
 //! | two members lead in one term, since one voted twice | follows both in turn | this member stops |
+//! | a leader has another entry of the same index and term, since a member led twice in that term | takes it for the same | this member stops |
 //!
 //! So the checks come before raft-rs is stepped. They cost a comparison for each entry that is
 //! not new, and entries are sent twice only when messages were lost.
@@ -17,8 +18,8 @@
 //! What is *not* noticed: a loss that no running member's log contradicts any more, because the
 //! members that knew better are down, or because a snapshot has taken the place of the entries.
 
-use raft::StateRole;
-use raft::eraftpb::{Message, MessageType};
+use raft::eraftpb::{Entry, Message, MessageType};
+use raft::{GetEntriesContext, StateRole};
 
 use super::Replica;
 use crate::error::Fatal;
@@ -36,7 +37,9 @@ impl<M: Machine> Replica<M> {
             return Some(fatal);
         }
         match message.get_msg_type() {
-            MessageType::MsgAppend if follows => self.other_entry(message),
+            MessageType::MsgAppend if follows => self
+                .other_entry(message)
+                .or_else(|| self.other_content(message)),
             MessageType::MsgHeartbeat if follows && message.commit > last => Some(Fatal::LogLost {
                 leader: message.from,
                 index: message.commit,
@@ -113,6 +116,36 @@ impl<M: Machine> Replica<M> {
             theirs,
             ours: log.term(index).unwrap_or_default(),
             committed: log.committed,
+        })
+    }
+
+    /// Compares the content of a leader's entries with those of the same index and term here: Raft takes
+    /// them for the same, and goes on with its own. A leader makes an entry once in a term; so they differ
+    /// only if a member has led in that term twice, the second time with an older directory.
+    fn other_content(&self, message: &Message) -> Option<Fatal> {
+        let log = &self.node.raft.raft_log;
+        let sent = message.get_entries();
+        let first = sent.first()?.index.max(log.first_index());
+        let end = sent.last()?.index.min(log.last_index()) + 1;
+        if first >= end {
+            return None;
+        }
+        // What cannot be read is not compared; raft-rs meets the same error.
+        let own = log
+            .slice(first, end, None, GetEntriesContext::empty(false))
+            .ok()?;
+        let theirs = sent.iter().skip_while(|entry| entry.index < first);
+        let is_other = |(own, theirs): &(&Entry, &Entry)| {
+            (own.index, own.term) == (theirs.index, theirs.term)
+                && (own.get_entry_type() != theirs.get_entry_type()
+                    || own.data != theirs.data
+                    || own.context != theirs.context)
+        };
+        let (own, _) = own.iter().zip(theirs).find(is_other)?;
+        Some(Fatal::LedTwice {
+            leader: message.from,
+            term: own.term,
+            index: own.index,
         })
     }
 }

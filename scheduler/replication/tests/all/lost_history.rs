@@ -6,7 +6,7 @@
 //! members on disks in memory.
 
 use berth_replication::Fatal;
-use raft::eraftpb::{Message, MessageType};
+use raft::eraftpb::{Entry, Message, MessageType};
 
 use crate::trio::Trio;
 
@@ -162,6 +162,36 @@ fn two_leaders_of_one_term_are_noticed() {
                 ..
             }
         ),
+        "{fatal}"
+    );
+}
+
+/// A member that led, and came back as it was before, may lead the same term again, as the others vote for
+/// it again. Its entries then have the indexes and the term of those that it made before.
+#[test]
+fn a_member_that_leads_one_term_twice_is_noticed() {
+    let mut trio = Trio::new();
+    trio.elect(1);
+    trio.write(1, 5);
+    let replica = &mut trio.running.get_mut(&2).expect("it follows").replica;
+    let term = replica.role().term;
+    let last = replica.position().index;
+    let append = |data: &'static [u8]| {
+        let mut entry = Entry::default();
+        (entry.index, entry.term) = (last, term);
+        entry.data = data.into();
+        let mut message = Message::default();
+        message.set_msg_type(MessageType::MsgAppend);
+        (message.from, message.to, message.term) = (1, 2, term);
+        (message.index, message.log_term) = (last - 1, term);
+        message.set_entries(vec![entry].into());
+        message
+    };
+    replica.step(append(b"another command"));
+    trio.settle();
+    let fatal = trio.stopped.get(&2).expect("it stops");
+    assert!(
+        matches!(fatal, Fatal::LedTwice { leader: 1, index, .. } if *index == last),
         "{fatal}"
     );
 }

@@ -241,6 +241,7 @@ impl Run {
         let is_own_loss = match fatal {
             Fatal::LogLost { .. } | Fatal::LeaderBehind { .. } => site == self.rolled_back,
             Fatal::TwoLeaders { .. }
+            | Fatal::LedTwice { .. }
             | Fatal::OtherHistory { .. }
             | Fatal::Command { .. }
             | Fatal::Entry { .. }
