@@ -148,7 +148,7 @@ mod tests {
     /// Goal: a resized VM does not show its source as its destination. Method: each state of a
     /// migration in which two claims stand, with the owners that the state machine gives them.
     #[test]
-    fn the_ends_are_those_of_the_migration_whoever_owns_the_claims() {
+    fn the_ends_are_those_of_the_migration_for_each_owner_of_the_claims() {
         let of_migration = Owner::Migration(MIGRATION);
         for (state, source, destination) in [
             (State::Preparing, Owner::Vm, of_migration.clone()),

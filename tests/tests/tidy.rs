@@ -395,6 +395,15 @@ fn report(findings: &[Finding]) -> String {
     text
 }
 
+/// Returns the production sources in Rust, each with its tokens.
+fn rust_sources() -> impl Iterator<Item = (PathBuf, TokenStream)> {
+    let is_rust = |file: &PathBuf| file.extension().is_some_and(|e| e == "rs");
+    sources().into_iter().filter(is_rust).map(|file| {
+        let text = fs::read_to_string(root().join(&file)).expect("a source file is readable");
+        (file, text.parse().expect("it is Rust"))
+    })
+}
+
 /// Returns the production sources and the `.proto` files, relative to the root.
 fn sources() -> Vec<PathBuf> {
     let mut files = Vec::new();

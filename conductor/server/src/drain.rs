@@ -55,7 +55,7 @@ pub(crate) async fn begin(
         }
     };
     if request.cold && request.evacuate {
-        let rule = "must be false for an evacuation, which starts all VMs anew";
+        let rule = "must be false for an evacuation, which restarts all VMs";
         return Err(Invalid::new("cold", rule).into());
     }
     let plan_request = PlanDrainRequest {

@@ -29,7 +29,7 @@ mod response_body;
 pub mod table;
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use berth_tls::{Peer, Role};
@@ -60,7 +60,7 @@ impl Key {
     pub fn of(peer: &Peer) -> Self {
         match (&peer.identity, peer.address) {
             (Some(identity), _) => Self::Identity(identity.role, identity.name.clone()),
-            (None, Some(address)) => Self::Address(source(address.ip())),
+            (None, Some(address)) => Self::Address(berth_tls::source(address.ip())),
             (None, None) => Self::Local,
         }
     }
@@ -84,15 +84,6 @@ impl Key {
             Self::Local => "the local socket".to_owned(),
         }
     }
-}
-
-/// Returns what counts as one address: a client with one IPv6 address has its whole /64.
-fn source(address: IpAddr) -> IpAddr {
-    let IpAddr::V6(address) = address.to_canonical() else {
-        return address.to_canonical();
-    };
-    let network = u128::from(address) >> 64 << 64;
-    Ipv6Addr::from(network).into()
 }
 
 /// What is held, by resource.
@@ -368,13 +359,5 @@ mod tests {
             ("watches", "reader:bob", "64")
         );
         assert!(!value("hint").is_empty());
-    }
-
-    #[test]
-    fn a_network_of_ipv6_is_one_address() {
-        let of = |text: &str| source(text.parse().unwrap());
-        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
-        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
-        assert_eq!(of("::ffff:10.0.0.1"), of("10.0.0.1"));
     }
 }

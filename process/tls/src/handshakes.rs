@@ -136,7 +136,8 @@ impl Active {
 }
 
 /// Returns what counts as one address: a client with one IPv6 address has its whole /64.
-fn source(address: IpAddr) -> IpAddr {
+#[must_use]
+pub fn source(address: IpAddr) -> IpAddr {
     let IpAddr::V6(address) = address.to_canonical() else {
         return address.to_canonical();
     };

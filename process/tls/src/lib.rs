@@ -38,6 +38,7 @@ mod stream;
 pub mod trust;
 
 pub use client::{Connector, Expected};
+pub use handshakes::source;
 pub use identity::Identity;
 pub use live::Tls;
 pub use material::{Fault, Files, Material};

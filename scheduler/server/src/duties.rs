@@ -85,10 +85,10 @@ impl ComparedClock {
         if self.logged_at_ms.is_some_and(is_logged) {
             return;
         }
-        let Ok(state) = context.stale(Clone::clone).await else {
+        let Ok(time) = context.stale(State::time).await else {
             return;
         };
-        let (cluster, wall) = context.times(&state);
+        let (cluster, wall) = context.times(time);
         let apart_s = cluster.0.abs_diff(wall.0) / 1_000;
         if apart_s * 1_000 >= APART_MS {
             let is = if cluster > wall { "ahead of" } else { "behind" };

@@ -482,7 +482,7 @@ struct CheckpointFault {
 /// EIO, for which the standard library has no kind.
 const EIO: i32 = 5;
 
-/// Tells apart a checkpoint that is damaged, and for which an older one may take its place, from a process
+/// Distinguishes a checkpoint that is damaged, and for which an older one may take its place, from a process
 /// that may not, or cannot now, read any file: that says nothing about the checkpoint.
 ///
 /// # Errors

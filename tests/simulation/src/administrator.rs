@@ -159,7 +159,7 @@ impl Administration {
         tasks.any(|task| matches!(task, Task::Remove { .. }))
     }
 
-    /// Returns whether nobody is about anything.
+    /// Returns whether no task is in progress.
     #[must_use]
     pub fn is_over(&self) -> bool {
         let mut all = self.administrators.iter();

@@ -16,7 +16,7 @@ pub enum Bug {
     ForgetDoubt,
     /// A repeated request is answered with the provider as it is by then.
     AnswerAsItIs,
-    /// A member is removed whoever of the others answers.
+    /// A member is removed whether or not the others answer.
     RemoveBelowQuorum,
     /// A member starts although its witness shows that its log lost what was synchronised.
     IgnoreWitness,

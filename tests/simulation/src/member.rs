@@ -9,20 +9,20 @@
 mod cluster;
 mod disk;
 mod joiner;
+mod lease;
 mod read;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::Write as _;
 use std::sync::Arc;
 
-use berth_domain::id::{Epoch, Generation, OperationId, TimeMs};
+use berth_domain::id::{Epoch, Generation, TimeMs};
 use berth_domain::refusal::Refusal;
 use berth_replication::{
     Config, Effects, Fatal, Machine as _, Position, Refused, Replica, Ticket, admission,
 };
 use berth_scheduler::core::{Action, Decision, DecisionRequest, decide};
 use berth_scheduler::machine::{Level, Machine};
-use berth_state::command::Command;
 use berth_state::{Reply, State};
 use berth_store::disk::Parts;
 use berth_store::recover::read_snapshot;
@@ -35,6 +35,7 @@ use raft::eraftpb::Message;
 use self::cluster::{Begun, Queries};
 use self::joiner::Joiner;
 pub use self::joiner::Joining;
+use self::lease::{current_lease, epoch_of, under_any_epoch};
 pub use self::read::facts;
 use self::read::read;
 use crate::asker::{Numbers, Out, Timer};
@@ -953,36 +954,6 @@ fn is_contradiction(fatal: &Fatal) -> bool {
     }
 }
 
-/// Returns the lease under which a step is asked for.
-fn epoch_of(ask: &DecisionRequest) -> Option<Epoch> {
-    match &ask.action {
-        Action::Plain(Command::Advance { epoch, .. }) | Action::ScheduleNext { epoch, .. } => {
-            Some(*epoch)
-        }
-        Action::Plain(_)
-        | Action::SetPolicy { .. }
-        | Action::ScheduleVm(_)
-        | Action::ScheduleMigration(_)
-        | Action::ScheduleMove(_)
-        | Action::ScheduleUnshelve(_)
-        | Action::CreateVolume(_) => None,
-    }
-}
-
-/// Checks that a step that was taken was asked for under the lease that holds.
-fn current_lease(asked: Option<Epoch>, outcome: &Result<Reply, Refusal>) -> Result<(), String> {
-    let (Some(asked), Ok(Reply::Operation(operation))) = (asked, outcome) else {
-        return Ok(());
-    };
-    match &operation.lease {
-        Some(lease) if lease.epoch != asked => Err(format!(
-            "a step under epoch {asked} was taken while {} held epoch {}: {operation:?}",
-            lease.conductor, lease.epoch
-        )),
-        Some(_) | None => Ok(()),
-    }
-}
-
 /// Plants [`Bug::AnswerAsItIs`].
 fn as_it_is(state: &State, reply: Reply) -> Reply {
     let Reply::Provider(provider) = &reply else {
@@ -990,33 +961,4 @@ fn as_it_is(state: &State, reply: Reply) -> Reply {
     };
     let now = state.providers().get(&provider.id).cloned();
     now.map_or(reply, Reply::Provider)
-}
-
-/// Plants [`Bug::StaleEpoch`]: whatever lease a step was done under, it is taken for the present
-/// one.
-fn under_any_epoch(state: &State, mut ask: DecisionRequest) -> DecisionRequest {
-    let present = |id: &OperationId| {
-        state
-            .operation(*id)
-            .and_then(|o| o.lease.as_ref())
-            .map(|l| l.epoch)
-    };
-    match &mut ask.action {
-        Action::Plain(Command::Advance {
-            operation, epoch, ..
-        })
-        | Action::ScheduleNext {
-            operation, epoch, ..
-        } => {
-            *epoch = present(operation).unwrap_or(*epoch);
-        }
-        Action::Plain(_)
-        | Action::SetPolicy { .. }
-        | Action::ScheduleVm(_)
-        | Action::ScheduleMigration(_)
-        | Action::ScheduleMove(_)
-        | Action::ScheduleUnshelve(_)
-        | Action::CreateVolume(_) => {}
-    }
-    ask
 }

@@ -110,7 +110,7 @@ impl Options {
         }
     }
 
-    /// Returns whether there is somebody who adds and removes members.
+    /// Returns whether members are added and removed.
     fn has_administration(&self) -> bool {
         self.has_membership || self.has_damage || self.has_rollback
     }
@@ -529,7 +529,7 @@ impl Run {
                 self.seen.split = 1;
                 if self.healed && self.now > self.healed_at + NOTICE_MS {
                     self.is_over = true;
-                    return self.nobody_noticed();
+                    return self.unnoticed();
                 }
                 continue;
             }

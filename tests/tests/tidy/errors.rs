@@ -1,25 +1,19 @@
 //! Holds that no error is printed twice: the message of an error does not contain that of its source.
 //!
-//! Goal: a chain of causes names each cause once. Whoever reports an error prints it with all its
+//! Goal: a chain of causes names each cause once. A caller that reports an error prints it with all its
 //! sources, so a message that repeats its source shows it twice. Method: every `#[error("…")]` of
 //! the sources, whose text and arguments must not name the field that is the source.
 
 use std::fmt::Write as _;
-use std::fs;
 
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
-use super::{is_cfg_test, is_end_of_item, root, sources};
+use super::{is_cfg_test, is_end_of_item, rust_sources};
 
 #[test]
 fn no_message_repeats_its_source() {
     let (mut found, mut count) = (String::new(), 0);
-    let rust = sources()
-        .into_iter()
-        .filter(|file| file.extension().is_some_and(|e| e == "rs"));
-    for file in rust {
-        let text = fs::read_to_string(root().join(&file)).expect("a source file is readable");
-        let stream: TokenStream = text.parse().expect("it is Rust");
+    for (file, stream) in rust_sources() {
         let mut repeated = Vec::new();
         count += check(stream, &mut repeated);
         for (line, name) in repeated {

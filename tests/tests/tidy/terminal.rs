@@ -3,12 +3,11 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::fs;
 use std::path::Path;
 
 use proc_macro2::{TokenStream, TokenTree};
 
-use super::{is_cfg_test, is_colon, is_end_of_item, root, sources};
+use super::{is_cfg_test, is_colon, is_end_of_item, rust_sources};
 
 /// The only files that write to standard output or standard error, and why.
 const WRITERS: &[(&str, &str)] = &[
@@ -34,12 +33,7 @@ const WRITES: &[&str] = &[
 fn programs_write_to_the_terminal_in_one_place() {
     let mut found = String::new();
     let mut unused: BTreeSet<&str> = WRITERS.iter().map(|(of, _)| *of).collect();
-    let rust = sources()
-        .into_iter()
-        .filter(|file| file.extension().is_some_and(|e| e == "rs"));
-    for file in rust {
-        let text = fs::read_to_string(root().join(&file)).expect("a source file is readable");
-        let stream: TokenStream = text.parse().expect("it is Rust");
+    for (file, stream) in rust_sources() {
         let mut uses = Vec::new();
         find_writes(stream, &mut uses);
         match WRITERS.iter().find(|(of, _)| Path::new(of) == file) {
@@ -67,7 +61,7 @@ fn every_way_to_write_to_the_terminal_is_found() {
         fn b() { let e = io::stderr(); dbg!(e); self.print(1); command.stdout(Stdio::piped()); }
         fn c() { let seen = output.stdout.len(); tokio::io::stderr(); eprint!("x"); }
         use std::io::{self, stdout};
-        #[cfg(test)] mod tests { fn told() { println!("in a test"); } }
+        #[cfg(test)] mod tests { fn log() { println!("in a test"); } }
     "#;
     let mut uses = Vec::new();
     find_writes(rust.parse().expect("it is Rust"), &mut uses);

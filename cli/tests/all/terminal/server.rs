@@ -1,4 +1,4 @@
-//! A server that answers every method of every package with a response of the wanted shape.
+//! A server that answers every method of every package with a response of the requested shape.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;

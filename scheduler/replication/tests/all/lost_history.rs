@@ -98,7 +98,7 @@ fn a_leader_refuses_an_index_beyond_its_last_entry() {
 }
 
 /// A leader that no quorum answered has stepped down, and hears another leader of its term: both
-/// have entries of that term, and where their indexes meet nothing else tells them apart.
+/// have entries of that term, and where their indexes meet nothing else distinguishes them.
 #[test]
 fn a_leader_that_stepped_down_notices_another_of_its_term() {
     let mut trio = Trio::new();

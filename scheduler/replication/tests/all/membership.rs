@@ -1,6 +1,6 @@
 //! Changes of the membership that a replica refuses.
 //!
-//! Goal: no promotion and no removal costs the quorum, whoever requests it and when. Method: three
+//! Goal: no promotion and no removal costs the quorum, for each requester and moment. Method: three
 //! members on disks in memory.
 
 use berth_replication::{Addition, Change, Refused, Ticket};

@@ -265,12 +265,13 @@ impl Context {
     /// Returns the replicated time that a command would get now. It stands still while
     /// no command is written.
     pub(crate) fn time_by_now(&self, state: &State) -> TimeMs {
-        self.clock().now(state.time(), self.monotonic_ms(), wall())
+        self.times(state.time()).0
     }
 
-    /// Returns the replicated time by now, and this machine's clock.
-    pub(crate) fn times(&self, state: &State) -> (TimeMs, TimeMs) {
-        (self.time_by_now(state), wall())
+    /// Returns the replicated time by now, of a state with this one, and this machine's clock.
+    pub(crate) fn times(&self, time: TimeMs) -> (TimeMs, TimeMs) {
+        let wall = wall();
+        (self.clock().now(time, self.monotonic_ms(), wall), wall)
     }
 
     /// Decides on a request and returns its outcome once it is durable.

@@ -61,6 +61,8 @@ struct Follower {
     revision: u64,
     told: Vec<(u64, Name)>,
     is_in_step: bool,
+    /// Whether it began without a snapshot.
+    is_resumed: bool,
 }
 
 impl Follower {
@@ -84,7 +86,10 @@ impl Follower {
             Phase::Unspecified => panic!("never sent"),
             Phase::Snapshot => assert_eq!(message.revision, 0),
             Phase::InStep => self.is_in_step = true,
-            Phase::Changes | Phase::Progress => {}
+            // A client that takes the snapshot at its end would lose what came before that.
+            Phase::Changes | Phase::Progress => {
+                assert!(self.is_in_step || self.is_resumed, "within a snapshot");
+            }
         }
         self.revision = message.revision;
         if phase == Phase::Snapshot {
@@ -208,6 +213,7 @@ async fn a_snapshot_then_every_change() {
     // The same again by revision, and a part of it by name.
     let mut again = Follower {
         revision: begun,
+        is_resumed: true,
         ..Follower::default()
     };
     let wanted = WatchRequest {
@@ -219,6 +225,32 @@ async fn a_snapshot_then_every_change() {
     again.reach(&mut stream, now.revision).await;
     told.retain(|(_, name)| name.to_string() == "h3");
     assert_eq!((again.told, told.len()), (told.clone(), 1));
+}
+
+/// Goal: the end of a snapshot is sent before the first change. Method: watches that begin while hosts
+/// change all the time.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_ends_before_the_first_change() {
+    let cluster = Cluster::start(1).await;
+    let channel = cluster.channel().await;
+    register(&channel, "h1", 1, 4).await;
+    let changing = tokio::spawn({
+        let channel = channel.clone();
+        async move {
+            loop {
+                cordon(&channel, "h1").await;
+                uncordon(&channel, "h1").await;
+            }
+        }
+    });
+    for _ in 0..300 {
+        let mut stream = watch(&channel, after(0)).await.expect("a stream");
+        let mut follower = Follower::default();
+        follower.step_in(&mut stream).await;
+        let next = follower.revision + 1;
+        follower.reach(&mut stream, next).await;
+    }
+    changing.abort();
 }
 
 /// Goal: a watch of what does not change says how far it is, so that it can go on from there.
@@ -278,6 +310,7 @@ async fn what_cannot_be_told_is_refused() {
     let mut stream = watch(&channel, after(first)).await.expect("it is kept");
     let mut follower = Follower {
         revision: first,
+        is_resumed: true,
         ..Follower::default()
     };
     follower.reach(&mut stream, begun + 20).await;

@@ -205,7 +205,7 @@ impl Run {
     ///
     /// Where one could: it knows that an entry is committed which the others have replaced. Where only
     /// the member that forgot it knew that, as a leader just before its end, nothing shows it.
-    pub(super) fn nobody_noticed(&self) -> Result<(), String> {
+    pub(super) fn unnoticed(&self) -> Result<(), String> {
         let split = self.verdict.split.unwrap_or_default();
         let mut others = self
             .applied_at

@@ -24,7 +24,7 @@ use tonic::codegen::{Bytes, Service as _, http};
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
-use super::{channel, runtime};
+use super::{channel, create_flavor, runtime};
 use crate::PROGRAMS;
 
 const CHECK: &str = "grpc.health.v1.Health/Check";
@@ -165,15 +165,7 @@ fn no_role_exhausts_a_program() {
         .host(Host::new("h1"))
         .certified()
         .start();
-    cluster.run(&[
-        "flavor",
-        "create",
-        "f",
-        "--vcpus",
-        "1",
-        "--memory-mib",
-        "64",
-    ]);
+    create_flavor(&cluster);
     let runtime = runtime();
     for (index, address) in servers(&cluster).into_iter().enumerate() {
         for role in Role::ALL {

@@ -510,11 +510,9 @@ fn servers_know_themselves(cluster: &Cluster) {
     });
 }
 
-/// Goal: the audit names who asked, whichever conductor carried it out; and a request that is repeated
-/// through another conductor is the same one.
-async fn who_asked_is_known(cluster: &Cluster) {
-    let certs = cluster.certificates();
-    cluster.run(&[
+/// Makes the flavor `f`.
+fn create_flavor(cluster: &Cluster) {
+    let words = [
         "flavor",
         "create",
         "f",
@@ -522,7 +520,15 @@ async fn who_asked_is_known(cluster: &Cluster) {
         "1",
         "--memory-mib",
         "64",
-    ]);
+    ];
+    cluster.run(&words);
+}
+
+/// Goal: the audit names who asked, whichever conductor carried it out; and a request that is repeated
+/// through another conductor is the same one.
+async fn who_asked_is_known(cluster: &Cluster) {
+    let certs = cluster.certificates();
+    create_flavor(cluster);
     let kernel = wire::KernelBoot {
         kernel: "vmlinuz".to_owned(),
         initrd: "initrd.gz".to_owned(),

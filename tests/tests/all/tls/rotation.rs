@@ -13,7 +13,7 @@ use berth_tls::{Expected, Files, Role, Tls};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::{channel, runtime};
+use super::{channel, create_flavor, runtime};
 use crate::PROGRAMS;
 
 /// Goal: all certificates are exchanged while requests go on, and none is lost. Method: users who make
@@ -25,15 +25,7 @@ fn a_rotation_under_load_loses_nothing() {
         .host(Host::new("h1"))
         .certified()
         .start();
-    cluster.run(&[
-        "flavor",
-        "create",
-        "f",
-        "--vcpus",
-        "1",
-        "--memory-mib",
-        "64",
-    ]);
+    create_flavor(&cluster);
     let runtime = runtime();
     let stopping = CancellationToken::new();
     let tls = cluster.certificates().tls(Role::Operator, "ann");

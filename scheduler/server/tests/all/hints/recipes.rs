@@ -95,7 +95,7 @@ fn a_vm_that_fits_elsewhere_is_moved_there() {
 
 /// Pages that are taken are nearer than pages that were never there, and are counted as pages.
 #[test]
-fn taken_pages_are_told_from_absent_ones() {
+fn taken_pages_are_distinguished_from_absent_ones() {
     let shape = topology(2, 3, 1);
     let mut cells = shape.cells().to_vec();
     cells[0].pages = vec![PagePool {
@@ -177,7 +177,7 @@ fn namespaces_that_are_being_erased_are_waited_for() {
 /// A device that another guest has is taken, not absent; and a host that has one is nearer than a
 /// host that never had.
 #[test]
-fn taken_devices_are_told_from_absent_ones() {
+fn taken_devices_are_distinguished_from_absent_ones() {
     let card = PciDevice {
         address: "0000:01:00.0".parse().unwrap(),
         vendor: PciId(0x8086),

@@ -227,13 +227,13 @@ fn what_is_advised_about_a_state_is_admitted_in_it() {
                 continue;
             };
             let Some(hint) = &refusal.hint else { continue };
-            let told = format!("{command} of a VM that is {state:?}: {refusal:?}");
+            let case = format!("{command} of a VM that is {state:?}: {refusal:?}");
             let commands = named(hint).into_iter();
             // `berth vm show` and the like change nothing.
             let changing = commands.filter(|command| COMMANDS.contains(&&**command));
             for command in changing {
                 let outcome = attempt(&mut world.clone(), &command);
-                assert_eq!(outcome, Ok(()), "{command}: {told}");
+                assert_eq!(outcome, Ok(()), "{command}: {case}");
                 advised += 1;
             }
         }
