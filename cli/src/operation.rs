@@ -66,7 +66,7 @@ async fn list(session: &Session, running: bool) -> anyhow::Result<()> {
             [
                 o.id.to_string(),
                 o.kind.plan().title.to_owned(),
-                o.vm.to_string(),
+                o.subject_name().to_owned(),
                 state(o),
                 step.to_owned(),
             ]
@@ -105,7 +105,7 @@ fn summary(session: &Session, operation: &Operation) -> anyhow::Result<()> {
     output::fields(&[
         ("operation", operation.id.to_string()),
         ("kind", operation.kind.plan().title.to_owned()),
-        ("vm", operation.vm.to_string()),
+        ("vm", operation.subject_name().to_owned()),
         ("state", state(operation)),
         (
             "conductor",

@@ -156,6 +156,7 @@ pub fn sentence(refusal: &Refusal) -> String {
 mod tests {
     use berth_domain::id::{MigrationId, OperationId, TimeMs};
     use berth_domain::name::VmName;
+    use berth_domain::operation::Subject;
     use berth_domain::refusal::Code;
 
     use super::*;
@@ -172,7 +173,7 @@ mod tests {
         Operation {
             id: OperationId(uuid::Uuid::nil()),
             kind: Kind::ColdMigrate { migration },
-            vm: VmName::new("a").unwrap(),
+            subject: Subject::Vm(VmName::new("a").unwrap()),
             requested_host: None,
             excluded: Vec::new(),
             claim: None,

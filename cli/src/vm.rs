@@ -504,7 +504,8 @@ fn migration_of(operation: &Operation) -> Option<String> {
         | Kind::Start(_)
         | Kind::Reboot(_)
         | Kind::Rebuild(_)
-        | Kind::Snapshot(_) => None,
+        | Kind::Snapshot(_)
+        | Kind::DrainHost(_) => None,
     }
 }
 

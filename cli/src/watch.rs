@@ -295,7 +295,7 @@ fn line(record: &Record) -> String {
             format!(
                 "{} {}: {}{step}",
                 operation.kind.plan().title,
-                operation.vm,
+                operation.subject_name(),
                 operation::state(operation)
             )
         }

@@ -207,7 +207,10 @@ async fn ended(api: &ConductorApi, operation: Operation, vm: String) -> Ended {
             Err(_) => tokio::time::sleep(AGAIN_AFTER).await,
         }
     };
-    let record = scheduler.vm(&operation.vm).await.ok();
+    let record = match operation.vm() {
+        Some(vm) => scheduler.vm(vm).await.ok(),
+        None => None,
+    };
     let host = record.and_then(|(record, _)| record.host);
     let refusal: Option<Refusal> = match outcome {
         Outcome::Succeeded => None,

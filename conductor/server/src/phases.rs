@@ -64,7 +64,7 @@ impl Phases {
         let [prepare_us, transfer_us, settle_us] = self.micros(now);
         tracing::info!(
             target: "berth::phases",
-            operation = %operation.id, vm = %operation.vm, prepare_us, transfer_us, settle_us,
+            operation = %operation.id, vm = operation.subject_name(), prepare_us, transfer_us, settle_us,
             "migrated"
         );
     }

@@ -106,6 +106,12 @@ fn unfinished() -> Refusal {
     )
 }
 
+/// What works on no VM has no facts of one.
+fn no_vm() -> Refusal {
+    let message = "the operation works on no VM";
+    Refusal::new(Code::Internal, "OPERATION_WITHOUT_VM", message)
+}
+
 fn read_operation(wire: Option<operation::v1::Operation>) -> Result<Operation, Refusal> {
     field::required(wire, "operation").map_err(unreadable)
 }
@@ -439,7 +445,8 @@ impl Scheduler {
         };
         // Mostly it is known at once which one.
         let at_once = migration(operation.kind.migration());
-        let ((vm, claims), at_once) = tokio::try_join!(self.vm(&operation.vm), at_once)?;
+        let vm = operation.vm().ok_or_else(no_vm)?;
+        let ((vm, claims), at_once) = tokio::try_join!(self.vm(vm), at_once)?;
         let needed = Facts::migration_needed(&operation.kind, &claims);
         let migration = match at_once {
             Some(migration) => Some(migration),

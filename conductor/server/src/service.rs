@@ -85,7 +85,7 @@ impl ConductorApi {
             let begun = begin.await?;
             if let Some(operation) = &begun {
                 tracing::info!(
-                    operation = %operation.id, vm = %operation.vm, kind = ?operation.kind, "begun"
+                    operation = %operation.id, on = operation.subject_name(), kind = ?operation.kind, "begun"
                 );
                 supervisor.adopt(operation.clone(), requested_at).await;
             }

@@ -22,6 +22,7 @@ pub mod assignment;
 pub mod audit;
 pub mod claim;
 pub mod csi;
+pub mod drain;
 pub mod event;
 pub mod field;
 pub mod flavor;

@@ -4,7 +4,7 @@ use berth_domain::id::{Epoch, OperationId};
 use berth_domain::migration::Event;
 use berth_domain::operation::{
     Effect, Entry, GuestPower, Kind, Lease, LeaseRequest, Mark, Operation, Outcome,
-    STOP_TIMEOUT_MS_MAX, Step,
+    STOP_TIMEOUT_MS_MAX, Step, Subject,
 };
 use berth_domain::refusal::Refusal;
 use berth_domain::vm::{DISKS_MAX, FILE_NAME_LENGTH_MAX as FILE_NAME_MAX};
@@ -61,7 +61,7 @@ impl From<&Operation> for v1::Operation {
         Self {
             name: operation.id.resource_name(),
             kind: Some(write_kind(&operation.kind)),
-            vm: operation.vm.resource_name(),
+            vm: field::name_or_empty(operation.vm()),
             requested_host: field::name_or_empty(operation.requested_host.as_ref()),
             excluded_hosts: operation
                 .excluded
@@ -82,6 +82,7 @@ impl From<&Operation> for v1::Operation {
             force_complete: operation.force_complete,
             project: write_project(operation.ownership.project.as_ref()),
             creator: operation.ownership.creator.clone(),
+            drain: operation.drain().map(Into::into),
         }
     }
 }
@@ -92,6 +93,7 @@ impl TryFrom<v1::Operation> for Operation {
     /// The log is not bounded here: schedulers write it, and what is stored must stay readable.
     fn try_from(wire: v1::Operation) -> Result<Self, Invalid> {
         let host = |name: String| ResourceName::from_resource_name(&name);
+        let kind = read_kind(wire.kind)?;
         let outcome = match wire.outcome {
             None => None,
             Some(WireOutcome::Succeeded(v1::Success {})) => Some(Outcome::Succeeded),
@@ -103,8 +105,8 @@ impl TryFrom<v1::Operation> for Operation {
         };
         Ok(Self {
             id: field::name(&wire.name, "name")?,
-            kind: read_kind(wire.kind)?,
-            vm: field::name(&wire.vm, "vm")?,
+            subject: read_subject(&kind, &wire.vm, wire.drain)?,
+            kind,
             requested_host: field::optional_name(&wire.requested_host, "requested_host")?,
             excluded: field::each_by(wire.excluded_hosts, "excluded_hosts", LIST_MAX, host)?,
             claim: field::optional_name(&wire.claim, "claim")?,
@@ -117,6 +119,18 @@ impl TryFrom<v1::Operation> for Operation {
             force_complete: wire.force_complete,
             ownership: ownership::read(&wire.project, wire.creator)?,
         })
+    }
+}
+
+/// Reads what an operation works on: a host for a drain, and a VM for all others.
+fn read_subject(kind: &Kind, vm: &str, drain: Option<v1::Drain>) -> Result<Subject, Invalid> {
+    match (matches!(kind, Kind::DrainHost(_)), drain) {
+        (true, drain) => Ok(Subject::Drain(Box::new(field::required(drain, "drain")?))),
+        (false, None) => Ok(Subject::Vm(field::name(vm, "vm")?)),
+        (false, Some(_)) => Err(Invalid::new(
+            "drain",
+            "must be absent, as it drains no host",
+        )),
     }
 }
 
@@ -155,6 +169,7 @@ fn write_kind(kind: &Kind) -> WireKind {
         Kind::ConfirmResize { migration } => WireKind::ConfirmResize(v1::ConfirmResizeOperation {
             migration: migration.resource_name(),
         }),
+        Kind::DrainHost(spec) => WireKind::DrainHost(spec.into()),
     }
 }
 
@@ -199,6 +214,12 @@ fn read_kind(wire: Option<WireKind>) -> Result<Kind, Invalid> {
             let migration = field::name(&migration, "confirm_resize.migration")?;
             Ok(Kind::ConfirmResize { migration })
         }
+        Some(WireKind::DrainHost(wire)) => {
+            let spec = wire.try_into();
+            Ok(Kind::DrainHost(
+                spec.map_err(|e: Invalid| e.within("drain_host"))?,
+            ))
+        }
     }
 }
 
@@ -219,7 +240,8 @@ pub fn write_power(kind: &Kind) -> Option<v1::PowerOperation> {
         | WireKind::ConfirmResize(_)
         | WireKind::Evacuate(_)
         | WireKind::Shelve(_)
-        | WireKind::Unshelve(_) => return None,
+        | WireKind::Unshelve(_)
+        | WireKind::DrainHost(_) => return None,
     };
     Some(v1::PowerOperation { kind: Some(kind) })
 }

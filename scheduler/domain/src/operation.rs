@@ -6,6 +6,7 @@
 //! Invariant: entries are appended under the epoch of the current lease only; a done operation
 //! has no lease and takes no more entries.
 
+pub mod drain;
 mod effect;
 mod kind;
 mod plan;
@@ -19,6 +20,7 @@ use crate::name::{HostName, ServiceName, VmName};
 use crate::ownership::Ownership;
 use crate::refusal::Refusal;
 
+pub use drain::{Drain, DrainSpec, DrainedVm, PlannedPlace, Progress};
 pub use effect::{Effect, EffectName, GuestPower};
 pub use kind::Kind;
 pub use plan::{ClaimPurpose, Conditions, Due, OnFailure, Plan, StepPlan, Undo};
@@ -86,6 +88,16 @@ pub enum Outcome {
     Failed(Refusal),
 }
 
+/// What an operation works on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Subject {
+    /// A VM.
+    Vm(VmName),
+    /// A host that is drained.
+    Drain(Box<Drain>),
+}
+
 /// A long operation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Operation {
@@ -93,8 +105,9 @@ pub struct Operation {
     pub id: OperationId,
     /// What it is about.
     pub kind: Kind,
-    /// The VM that it works on.
-    pub vm: VmName,
+    /// What it works on.
+    #[serde(flatten)]
+    pub subject: Subject,
     /// The host that the user named, if any.
     pub requested_host: Option<HostName>,
     /// Hosts that refused already and are not tried again.
@@ -127,5 +140,32 @@ impl Operation {
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.outcome.is_some()
+    }
+
+    /// Returns the VM that it works on; none for a drain, whose moves are operations of their own.
+    #[must_use]
+    pub fn vm(&self) -> Option<&VmName> {
+        match &self.subject {
+            Subject::Vm(vm) => Some(vm),
+            Subject::Drain(_) => None,
+        }
+    }
+
+    /// Returns what it records of the host that it drains.
+    #[must_use]
+    pub fn drain(&self) -> Option<&Drain> {
+        match &self.subject {
+            Subject::Vm(_) => None,
+            Subject::Drain(drain) => Some(drain),
+        }
+    }
+
+    /// Returns the name of what it works on.
+    #[must_use]
+    pub fn subject_name(&self) -> &str {
+        match &self.subject {
+            Subject::Vm(vm) => vm.as_str(),
+            Subject::Drain(drain) => drain.host.as_str(),
+        }
     }
 }

@@ -86,6 +86,9 @@ impl ServiceVersion {
     /// their creator.
     pub const OWNERSHIP: Self = Self(4);
 
+    /// From here on drains are operations. Before, a drain is a stream of a conductor.
+    pub const DRAINS: Self = Self(4);
+
     /// Returns the version of a number on the wire; without one it is the oldest.
     #[must_use]
     pub fn from_wire(number: u32) -> Self {

@@ -83,8 +83,8 @@ fn grant(state: &State, operation: &Operation, now: TimeMs) -> Option<Grant> {
     if operation.is_done() {
         return None;
     }
-    let vm = state.vm(&operation.vm)?;
-    let claims = || state.claims_of_vm(&operation.vm);
+    let vm = state.vm(operation.vm()?)?;
+    let claims = || state.claims_of_vm(&vm.name);
     let kept = claims().find_map(|claim| match claim.owner {
         berth_domain::claim::Owner::Migration(migration) => Some(migration),
         berth_domain::claim::Owner::Vm => None,

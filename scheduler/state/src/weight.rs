@@ -17,7 +17,9 @@ use berth_domain::flavor::Flavor;
 use berth_domain::host::{Host, HostReport};
 use berth_domain::import::Origin;
 use berth_domain::numa::Assignment;
-use berth_domain::operation::{Entry, Kind, Mark, Operation, Outcome};
+use berth_domain::operation::{
+    Drain, DrainedVm, Entry, Kind, Mark, Operation, Outcome, PlannedPlace, Progress, Subject,
+};
 use berth_domain::ownership::Ownership;
 use berth_domain::pci::PciAlias;
 use berth_domain::policy::SchedulingPolicy;
@@ -249,11 +251,43 @@ fn of_policy(policy: &SchedulingPolicy) -> u64 {
         + each(hosts.keys(), |name| text(name.as_str()))
 }
 
+fn of_subject(subject: &Subject) -> u64 {
+    match subject {
+        Subject::Vm(vm) => text(vm.as_str()),
+        Subject::Drain(drain) => {
+            let Drain {
+                host,
+                by,
+                was_cordoned: _,
+                vms,
+            } = &**drain;
+            text(host.as_str()) + text(by) + each(vms, of_drained)
+        }
+    }
+}
+
+fn of_drained(drained: &DrainedVm) -> u64 {
+    let DrainedVm {
+        vm,
+        planned,
+        attempts: _,
+        progress,
+    } = drained;
+    let place = |place: &PlannedPlace| text(place.host.as_str()) + of_assignment(&place.assignment);
+    let progress = match progress {
+        Progress::Waiting | Progress::Gone => 0,
+        Progress::Moving { .. } => RECORD,
+        Progress::Moved { host } => text(host.as_str()),
+        Progress::Stays { refusal } => of_refusal(refusal),
+    };
+    RECORD + text(vm.as_str()) + planned.as_ref().map_or(0, place) + progress
+}
+
 fn of_operation(operation: &Operation) -> u64 {
     let Operation {
         id: _,
         kind,
-        vm,
+        subject,
         requested_host,
         excluded,
         claim: _,
@@ -272,7 +306,7 @@ fn of_operation(operation: &Operation) -> u64 {
     };
     RECORD
         + of_kind(kind)
-        + text(vm.as_str())
+        + of_subject(subject)
         + option(requested_host.as_ref().map(|host| host.as_str()))
         + each(excluded, |host| text(host.as_str()))
         + option(lease.as_ref().map(|lease| lease.conductor.as_str()))
@@ -296,7 +330,8 @@ fn of_kind(kind: &Kind) -> u64 {
         | Kind::Stop { .. }
         | Kind::Start
         | Kind::Reboot { .. }
-        | Kind::ConfirmResize { .. } => 0,
+        | Kind::ConfirmResize { .. }
+        | Kind::DrainHost(_) => 0,
     }
 }
 

@@ -150,6 +150,8 @@ fn next_of_saga(world: &mut World, operation: &Operation, fail: bool) -> (Step, 
         | Kind::Reboot { .. }
         | Kind::Rebuild { .. }
         | Kind::Snapshot { .. } => return power::next(world, operation, fail),
+        // It has no steps, so every one is refused.
+        Kind::DrainHost(_) => return (Step::Claim, Mark::Started, Effect::None),
     };
     let claim = operation.claim;
     let release = claim.map(|claim| Effect::ReleaseClaim {
@@ -182,7 +184,8 @@ fn next_of_saga(world: &mut World, operation: &Operation, fail: bool) -> (Step, 
         }
         (kind, Some((Step::Claim, Mark::Undone))) => {
             let owner = kind.claiming().map_or(Owner::Vm, Owner::Migration);
-            let vm = world.state.vm(&operation.vm);
+            let name = operation.vm().expect("it has steps").clone();
+            let vm = world.state.vm(&name);
             let spec = vm.map_or_else(|| pinned(1), |vm| vm.spec.clone());
             let migration = kind.claiming().and_then(|id| world.state.migration(id));
             let resize = migration.and_then(|m| m.resize.as_deref());
@@ -192,7 +195,7 @@ fn next_of_saga(world: &mut World, operation: &Operation, fail: bool) -> (Step, 
                 return (Step::Claim, failed, give_up);
             }
             let host = of(&hosts, u8::try_from(world.ids % 3).unwrap());
-            let next = world.claim(operation.vm.as_str(), &spec, host.as_str(), owner);
+            let next = world.claim(name.as_str(), &spec, host.as_str(), owner);
             (Step::Claim, Mark::Succeeded, Effect::HoldClaim(next))
         }
         (_, Some((step, Mark::Failed(_))))

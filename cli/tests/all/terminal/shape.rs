@@ -16,6 +16,9 @@ pub(super) const HOSTILE: &str = "\u{1b}[2J\u{1b}]0;x\u{7}\nforged  UP\r\u{8}\t\
      \u{202a}\u{202e}\u{2066}\u{2069}\u{200e}\u{200f}\u{61c}\u{200b}\u{200d}\u{2060}\u{feff}\u{ad}\
      \u{2028}\u{2029}\u{e0041}";
 
+/// The kind of the operations that are about a host.
+const DRAIN_HOST: &str = "drain_host";
+
 /// A string field: its message and its name. Of a map, the message is its entry.
 pub(super) type Key = (String, String);
 
@@ -49,7 +52,7 @@ impl Shape {
         let mut message = DynamicMessage::new(of.clone());
         within.push(of.full_name().to_owned());
         for field in of.fields() {
-            if !self.is_chosen(&field, within) || is_absent(&field) {
+            if !self.is_chosen(&field, within) || is_absent(&field) || !self.is_of_drain(&field) {
                 continue;
             }
             if let Some(value) = self.field(&field, within, keys) {
@@ -69,14 +72,27 @@ impl Shape {
             .fields()
             .filter(|f| !is_recursive(f, within))
             .collect();
-        // What was deleted is a name alone.
-        let round = if oneof.name() == "change" {
-            0
-        } else {
-            self.round
+        let drain = alternatives.iter().position(|f| f.name() == DRAIN_HOST);
+        let round = match (oneof.name(), drain) {
+            // What was deleted is a name alone.
+            ("change", _) => 0,
+            (_, Some(drain)) if self.is_drain() => drain,
+            _ => self.round,
         };
         let chosen = alternatives.get(round % alternatives.len().max(1));
         chosen.is_some_and(|chosen| chosen.number() == field.number())
+    }
+
+    /// Whether operations of this round drain a host: one in which no two of its options are set.
+    fn is_drain(&self) -> bool {
+        self.round == 1
+    }
+
+    /// Whether a field may be set: the record of a drain belongs to a drain alone.
+    fn is_of_drain(&self, field: &FieldDescriptor) -> bool {
+        let is_record = field.name() == "drain"
+            && field.parent_message().full_name() == "berth.operation.v1.Operation";
+        !is_record || self.is_drain()
     }
 
     fn field(
@@ -237,12 +253,12 @@ fn benign_text(message: &str, field: &str, round: usize) -> String {
         (
             _,
             "host" | "hosts" | "requested_host" | "excluded_hosts" | "source" | "destination"
-            | "worst_host" | "unreported_hosts" | "to_host" | "remains_on",
+            | "worst_host" | "unreported_hosts" | "to_host" | "remains_on" | "moved",
         ) => "hosts/x",
         (_, "vm" | "attached_vm") => "vms/x",
         (_, "claim" | "source_claim" | "destination_claim" | "hit_claims") => "claims/UUID",
         (_, "migration") => "migrations/UUID",
-        (_, "operation") => "operations/UUID",
+        (_, "operation" | "moving") => "operations/UUID",
         (_, "conductor") => "services/x",
         (_, "flavor") => "flavors/x",
         (_, "volume") => VOLUME,

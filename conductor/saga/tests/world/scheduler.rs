@@ -8,7 +8,7 @@ use berth_domain::id::{ClaimId, Epoch, Generation, MigrationId, OperationId, Tim
 use berth_domain::migration::{self, Migration};
 use berth_domain::name::{HostName, ServiceName};
 use berth_domain::operation::{
-    Effect, Entry, GuestPower, Kind, Lease, Mark, Operation, Outcome, Step,
+    Effect, Entry, GuestPower, Kind, Lease, Mark, Operation, Outcome, Step, Subject,
 };
 use berth_domain::ownership::Ownership;
 use berth_domain::refusal::{Code, Refusal};
@@ -74,12 +74,13 @@ impl Scheduler {
             | Kind::ConfirmResize { .. }
             | Kind::Evacuate { .. }
             | Kind::Shelve
-            | Kind::Unshelve => unreachable!("played with the real state, see the simulation"),
+            | Kind::Unshelve
+            | Kind::DrainHost(_) => unreachable!("played with the real state, see the simulation"),
         };
         let operation = Operation {
             id: OperationId(id(1)),
             kind: kind.clone(),
-            vm: vm_name(),
+            subject: Subject::Vm(vm_name()),
             requested_host: None,
             excluded: Vec::new(),
             claim: None,

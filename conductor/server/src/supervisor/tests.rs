@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use berth_domain::id::{ClaimId, MigrationId, TimeMs};
 use berth_domain::name::{ServiceName, VmName};
-use berth_domain::operation::Lease;
+use berth_domain::operation::{Lease, Subject};
 use berth_domain::ownership::Ownership;
 use berth_domain::version::ServiceVersion;
 use berth_proto::client::{Dialer, SchedulerChannel};
@@ -31,7 +31,7 @@ fn operation(number: u128) -> Operation {
         kind: Kind::LiveMigrate {
             migration: MigrationId(Uuid::from_u128(number)),
         },
-        vm: VmName::new("a").unwrap(),
+        subject: Subject::Vm(VmName::new("a").unwrap()),
         requested_host: None,
         excluded: Vec::new(),
         claim: Some(ClaimId(Uuid::from_u128(number))),

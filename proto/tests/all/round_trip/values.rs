@@ -44,7 +44,8 @@ use berth_domain::name::{
 };
 use berth_domain::numa::{self, Assignment, CellAssignment};
 use berth_domain::operation::{
-    Effect, Entry, GuestPower, Kind, Lease, Mark, Operation, Outcome, Step,
+    Drain, DrainSpec, DrainedVm, Effect, Entry, GuestPower, Kind, Lease, Mark, Operation, Outcome,
+    PlannedPlace, Progress, Step, Subject,
 };
 use berth_domain::overcommit::AllocationRatio;
 use berth_domain::ownership::{Ownership, ProjectName};

@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::drain::DrainSpec;
 use crate::id::MigrationId;
 use crate::vm;
 
@@ -68,6 +69,8 @@ pub enum Kind {
         /// What is confirmed.
         migration: MigrationId,
     },
+    /// Moves every VM of a host away. The only one that is not about a VM.
+    DrainHost(DrainSpec),
 }
 
 impl Kind {
@@ -88,7 +91,8 @@ impl Kind {
             | Self::Start
             | Self::Reboot { .. }
             | Self::Rebuild { .. }
-            | Self::Snapshot { .. } => None,
+            | Self::Snapshot { .. }
+            | Self::DrainHost(_) => None,
         }
     }
 

@@ -16,6 +16,7 @@
 //! reboot    Stop ▶ Start
 //! rebuild   Stop ▶ MakeDisks ▶ Start
 //! snapshot  CopyDisk ▶ PublishImage
+//! drain     (no step: its moves are operations of their own)
 //! ```
 //!
 //! Where the hosts share the disks, and where there are none, the steps in brackets are left out. So
@@ -30,7 +31,7 @@ use super::plan::{ClaimPurpose, Due, OnFailure, Plan, StepPlan, Undo};
 use super::step::Step;
 use crate::vm::State;
 
-/// All plans, for tests and documents.
+/// All plans of operations that have steps, for tests and documents.
 pub const PLANS: [&Plan; 14] = [
     &BOOT,
     &DELETE,
@@ -67,6 +68,7 @@ impl Kind {
             Self::Reboot { .. } => &REBOOT,
             Self::Rebuild { .. } => &REBUILD,
             Self::Snapshot { .. } => &SNAPSHOT,
+            Self::DrainHost(_) => &DRAIN,
         }
     }
 }
@@ -424,6 +426,21 @@ static SNAPSHOT: Plan = on_own_host(
     ],
 );
 
+/// What became of each VM is in its [record](super::drain). It calls no agent, and undoes nothing: a
+/// cancelled one begins no more moves.
+static DRAIN: Plan = Plan {
+    title: "drain",
+    task: None,
+    works_in: &[],
+    claims: None,
+    on_own_host: false,
+    steps: &[],
+    on_failure: OnFailure::Retry,
+    resumes: true,
+    completes: EffectName::None,
+    gives_up: None,
+};
+
 #[cfg(test)]
 mod tests {
     //! Goal: each row of the table makes sense by itself and beside the others. Method: rules that
@@ -463,8 +480,9 @@ mod tests {
 
     #[test]
     fn titles_are_distinct() {
-        let titles: BTreeSet<_> = PLANS.iter().map(|plan| plan.title).collect();
-        assert_eq!(titles.len(), PLANS.len());
+        let plans = PLANS.into_iter().chain([&DRAIN]);
+        let titles: BTreeSet<_> = plans.map(|plan| plan.title).collect();
+        assert_eq!(titles.len(), PLANS.len() + 1);
         let titles: BTreeSet<_> = Step::ALL.iter().map(|step| step.title()).collect();
         assert_eq!(titles.len(), Step::ALL.len());
     }

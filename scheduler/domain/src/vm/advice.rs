@@ -32,7 +32,8 @@ impl Advice {
     #[must_use]
     pub fn new(state: State, has_claim: bool, kind: &Kind) -> Option<Self> {
         let is_possible = match kind {
-            Kind::Boot | Kind::Delete => return None,
+            // A drain is not about one VM.
+            Kind::Boot | Kind::Delete | Kind::DrainHost(_) => return None,
             // They end a state that no other operation leads to.
             Kind::Unshelve | Kind::RevertResize { .. } | Kind::ConfirmResize { .. } => false,
             Kind::LiveMigrate { .. }
@@ -56,6 +57,7 @@ impl Advice {
                 Kind::Stop { .. } | Kind::Reboot { .. } => Some(Self::Start),
                 Kind::Boot
                 | Kind::Delete
+                | Kind::DrainHost(_)
                 | Kind::ColdMigrate { .. }
                 | Kind::RevertResize { .. }
                 | Kind::Evacuate { .. }

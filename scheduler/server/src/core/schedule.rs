@@ -153,7 +153,6 @@ pub(super) fn next(
         return Err(Refusal::not_found("operation", operation).into());
     };
     holds_lease(operation, epoch)?;
-    let vm = known_vm(state, &operation.vm)?;
     let Some(purpose) = operation.kind.plan().claims else {
         return Err(Refusal::new(
             Code::FailedPrecondition,
@@ -162,6 +161,8 @@ pub(super) fn next(
         )
         .into());
     };
+    let vm = operation.vm().expect("what takes a claim works on a VM");
+    let vm = known_vm(state, vm)?;
     let demand = match purpose {
         ClaimPurpose::Boot => {
             let demand = Demand::boot(&vm.spec)?;
@@ -197,7 +198,7 @@ pub(super) fn next(
         false => choose(chooser, state, request),
     };
     let choice = choice.map_err(|no| no.about(|| as_it_is(&vm.name, takes_more)))?;
-    let claim = held(claim, &operation.vm, owner, &choice);
+    let claim = held(claim, &vm.name, owner, &choice);
     Ok(Scheduled {
         command: Command::Advance {
             operation: operation.id,
@@ -444,7 +445,8 @@ pub(super) fn advised(vm: &Vm, kind: &Kind, refusal: Refusal) -> Refusal {
     }
 }
 
-fn holds_lease(operation: &Operation, epoch: Epoch) -> Result<(), Refusal> {
+/// Refuses a conductor that does not hold the lease of an operation.
+pub(super) fn holds_lease(operation: &Operation, epoch: Epoch) -> Result<(), Refusal> {
     match &operation.lease {
         Some(lease) if lease.epoch == epoch => Ok(()),
         Some(lease) => Err(Refusal::new(

@@ -114,7 +114,7 @@ impl OperationService for OperationApi {
         let now = self.0.time_by_now(&state);
         let keep = |operation: &Operation| {
             let lease = operation.lease.as_ref();
-            vm.as_ref().is_none_or(|vm| operation.vm == *vm)
+            (vm.is_none() || operation.vm() == vm.as_ref())
                 && !(operation.is_done() && (wire.running_only || wire.lease_expired_only))
                 && !(wire.lease_expired_only && lease.is_some_and(|l| l.expires_at > now))
         };

@@ -72,7 +72,7 @@ impl Parts {
         let migration = migration.and_then(|id| state.migration(id)).cloned();
         let claim = operation.claim.and_then(|claim| state.claim(claim));
         Self {
-            vm: state.vm(&operation.vm).cloned(),
+            vm: operation.vm().and_then(|vm| state.vm(vm)).cloned(),
             claim: claim.cloned(),
             migration,
         }

@@ -13,6 +13,7 @@ use super::lease::{done, fence};
 use super::log::{append, attempt, latest};
 use super::order::{Position, examine};
 use crate::command::Effect;
+use crate::refusals::precondition;
 use crate::reply::Reply;
 use crate::transaction::{Journal, Transaction};
 
@@ -37,6 +38,10 @@ impl<J: Journal> Transaction<'_, J> {
             };
         }
         fence(&operation, epoch)?;
+        if operation.drain().is_some() {
+            let message = format!("operation {id} has no steps: it is a drain");
+            return Err(precondition("STEP_NOT_ALLOWED", message).with("operation", id));
+        }
         if self.is_repeated(&operation, step, mark, effect) {
             return Ok(Reply::Operation(operation));
         }
@@ -111,7 +116,7 @@ impl<J: Journal> Transaction<'_, J> {
     }
 
     fn position<'o>(&self, operation: &'o Operation) -> Position<'o> {
-        let vm = self.state.vm(&operation.vm);
+        let vm = operation.vm().and_then(|vm| self.state.vm(vm));
         let migration = match operation.kind.migration() {
             Some(id) => self.state.migration(id).cloned(),
             // A VM that is deleted while its move waits to be verified is on two hosts.
@@ -146,11 +151,11 @@ impl<J: Journal> Transaction<'_, J> {
             return Some(claim.host.clone());
         }
         match step.site() {
-            Site::VmHost => self.state.vm(&operation.vm)?.host.clone(),
+            Site::VmHost => self.state.vm(operation.vm()?)?.host.clone(),
             Site::Source => {
                 let migration = match operation.kind.migration() {
                     Some(id) => self.state.migration(id)?.clone(),
-                    None => self.resize_of(self.state.vm(&operation.vm)?)?,
+                    None => self.resize_of(self.state.vm(operation.vm()?)?)?,
                 };
                 Some(migration.source.clone())
             }

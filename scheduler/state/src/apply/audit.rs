@@ -1,6 +1,7 @@
 //! Records who requested what, and drops the oldest records.
 
 use berth_domain::audit::{Entry, Outcome};
+use berth_domain::operation::Subject;
 use berth_domain::refusal::Refusal;
 
 use crate::command::Envelope;
@@ -23,7 +24,12 @@ impl<J: Journal> Transaction<'_, J> {
         };
         if let Some(operation) = operation {
             // Who names the operation alone is about its VM all the same.
-            request.vm.get_or_insert_with(|| operation.vm.clone());
+            match &operation.subject {
+                Subject::Vm(vm) => drop(request.vm.get_or_insert_with(|| vm.clone())),
+                Subject::Drain(drain) => {
+                    request.host.get_or_insert_with(|| drain.host.clone());
+                }
+            }
         }
         let outcome = match outcome {
             Ok(_) => Outcome::Accepted {

@@ -57,15 +57,11 @@ impl<J: Journal> Transaction<'_, J> {
             let state = move_on(&migration, migration::Event::Confirmed)?;
             self.end_migration(&migration, state, None);
         }
-        let claims: Vec<_> = self
-            .state
-            .claims_of_vm(&operation.vm)
-            .map(|c| c.id)
-            .collect();
+        let claims: Vec<_> = self.state.claims_of_vm(&vm.name).map(|c| c.id).collect();
         for claim in claims {
             self.release(claim);
         }
-        self.remove_vm(&operation.vm);
+        self.remove_vm(&vm.name);
         self.end(operation, Outcome::Succeeded);
         Ok(())
     }

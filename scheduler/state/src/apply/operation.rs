@@ -5,7 +5,7 @@ use std::sync::Arc;
 use berth_domain::claim::Claim;
 use berth_domain::id::OperationId;
 use berth_domain::name::VmName;
-use berth_domain::operation::{Entry, Kind, Mark, Operation, Outcome, Step};
+use berth_domain::operation::{Entry, Kind, Mark, Operation, Outcome, Step, Subject};
 use berth_domain::refusal::Refusal;
 use berth_domain::vm::{Advice, Event, State, Vm};
 
@@ -16,7 +16,7 @@ use crate::transaction::{Journal, Transaction};
 impl<J: Journal> Transaction<'_, J> {
     /// Returns the VM that a running operation works on.
     pub(super) fn vm_of(&self, operation: &Operation) -> Arc<Vm> {
-        let vm = self.state.vm(&operation.vm);
+        let vm = operation.vm().and_then(|vm| self.state.vm(vm));
         vm.expect("a VM is not forgotten while an operation works on it")
             .clone()
     }
@@ -34,7 +34,7 @@ impl<J: Journal> Transaction<'_, J> {
         }
     }
 
-    /// Returns a running operation with a lease and an empty log.
+    /// Returns a running operation on a VM with a lease and an empty log.
     pub(super) fn new_operation(
         &mut self,
         id: OperationId,
@@ -42,14 +42,29 @@ impl<J: Journal> Transaction<'_, J> {
         vm: &VmName,
         lease: &LeaseRequest,
     ) -> Operation {
-        let project = self
-            .state
-            .vm(vm)
-            .and_then(|vm| vm.ownership.project.clone());
+        self.new_operation_on(id, kind, Subject::Vm(vm.clone()), lease)
+    }
+
+    /// As [`Self::new_operation`], on a VM or a host.
+    pub(super) fn new_operation_on(
+        &mut self,
+        id: OperationId,
+        kind: Kind,
+        subject: Subject,
+        lease: &LeaseRequest,
+    ) -> Operation {
+        // That of a host is the default one.
+        let project = match &subject {
+            Subject::Vm(name) => self
+                .state
+                .vm(name)
+                .and_then(|vm| vm.ownership.project.clone()),
+            Subject::Drain(_) => None,
+        };
         Operation {
             id,
             kind,
-            vm: vm.clone(),
+            subject,
             requested_host: None,
             excluded: Vec::new(),
             claim: None,

@@ -176,7 +176,8 @@ fn examine_state<'v>(vm: &'v Vm, kind: &Kind) -> Result<&'v HostName, Refusal> {
         | Kind::ConfirmResize { .. }
         | Kind::Evacuate { .. }
         | Kind::Shelve
-        | Kind::Unshelve => "taken",
+        | Kind::Unshelve
+        | Kind::DrainHost(_) => "taken",
     };
     let state = format!("{:?}", vm.state).to_uppercase();
     let message = format!("vm {name} is {state} and cannot be {verb}");

@@ -44,9 +44,10 @@ pub(super) fn epochs_are_distinct(state: &State) -> Result<(), Violation> {
 /// One operation works on a VM, and the VM knows it.
 pub(super) fn running_work_on_their_vm(state: &State) -> Result<(), Violation> {
     for operation in running(state) {
-        let vm = state.vms.get(&operation.vm);
+        let Some(name) = operation.vm() else { continue };
+        let vm = state.vms.get(name);
         let good = vm.is_some_and(|vm| vm.operation == Some(operation.id));
-        let what = format_args!("operation {} and vm {}", operation.id, operation.vm);
+        let what = format_args!("operation {} and vm {name}", operation.id);
         rule(good, "running_work_on_their_vm", what)?;
     }
     Ok(())
@@ -55,7 +56,7 @@ pub(super) fn running_work_on_their_vm(state: &State) -> Result<(), Violation> {
 /// The claim that an operation took is held for what it carries out.
 pub(super) fn claims_are_their_own(state: &State) -> Result<(), Violation> {
     for operation in running(state) {
-        let vm_claim = state.vms.get(&operation.vm).and_then(|vm| vm.claim);
+        let vm_claim = operation.vm().and_then(|vm| state.vms.get(vm)?.claim);
         let expected = match (operation.kind.plan().claims, operation.kind.claiming()) {
             (None, _) => None,
             (Some(_), None) => vm_claim,
@@ -66,7 +67,7 @@ pub(super) fn claims_are_their_own(state: &State) -> Result<(), Violation> {
         };
         let held = operation.claim.is_none_or(|id| {
             let claim = state.claims.get(&id);
-            claim.is_some_and(|c| c.state == ClaimState::Held && c.vm == operation.vm)
+            claim.is_some_and(|c| c.state == ClaimState::Held && Some(&c.vm) == operation.vm())
         });
         let what = format_args!(
             "operation {} holds claim {:?}",
@@ -92,9 +93,10 @@ pub(super) fn done_hold_nothing(state: &State) -> Result<(), Violation> {
             "done_hold_nothing",
             format_args!("operation {}", operation.id),
         )?;
-        let vms = state.vms.get(&operation.vm);
-        let forgotten = vms.is_none_or(|vm| vm.operation != Some(operation.id));
-        let what = format_args!("vm {} still names operation {}", operation.vm, operation.id);
+        let vm = operation.vm().and_then(|vm| state.vms.get(vm));
+        let forgotten = vm.is_none_or(|vm| vm.operation != Some(operation.id));
+        let name = operation.subject_name();
+        let what = format_args!("vm {name} still names operation {}", operation.id);
         rule(forgotten, "done_hold_nothing", what)?;
     }
     Ok(())

@@ -64,7 +64,7 @@ pub(super) fn vm_states_match_operations(state: &State) -> Result<(), Violation>
     for (name, vm) in &state.vms {
         let kind = vm.operation.and_then(|id| state.operations.get(&id));
         let kind = kind
-            .filter(|o| o.vm == *name && !o.is_done())
+            .filter(|o| o.vm() == Some(name) && !o.is_done())
             .map(|o| &o.kind);
         let passing = match vm.state {
             VmState::Building | VmState::Migrating | VmState::Deleting => true,

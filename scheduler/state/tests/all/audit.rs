@@ -100,7 +100,10 @@ fn an_operation_leads_to_its_vm() {
     let entry = latest(&world.state);
     assert_eq!(
         entry.request.vm,
-        world.state.operation(operation).map(|o| o.vm.clone())
+        world
+            .state
+            .operation(operation)
+            .and_then(|o| o.vm().cloned())
     );
     assert_eq!(
         entry.outcome,

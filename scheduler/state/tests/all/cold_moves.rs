@@ -283,7 +283,7 @@ fn a_resize_changes_the_size_and_nothing_else() {
 /// Returns where the disks are of the VM that the operation is to start.
 fn disks_of_next(world: &World, operation: OperationId) -> HostName {
     let operation = world.state.operation(operation).unwrap();
-    let vm = world.state.vm(&operation.vm).unwrap();
+    let vm = world.state.vm(operation.vm().unwrap()).unwrap();
     let demand = world.state.next_cold_demand(operation, vm).unwrap();
     demand.leaving.unwrap().host
 }

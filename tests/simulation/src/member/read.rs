@@ -32,7 +32,7 @@ pub(super) fn read(state: &State, now: TimeMs, question: &Question) -> Told {
 #[must_use]
 pub fn facts(state: &State, id: OperationId) -> Option<(Operation, Facts)> {
     let operation = state.operation(id)?;
-    let vm = state.vm(&operation.vm)?;
+    let vm = state.vm(operation.vm()?)?;
     let claims = || state.claims_of_vm(&vm.name);
     let migration = Facts::migration_needed(&operation.kind, claims().map(|c| &**c));
     let migration = migration.and_then(|id| state.migration(id));

@@ -98,7 +98,11 @@ impl Run {
         };
         let host = &self.hosts[at];
         state.running_operations().any(|operation| {
-            let vm = state.vm(&operation.vm);
+            // The moves of a drain are operations of their own.
+            let Some(vm) = operation.vm() else {
+                return false;
+            };
+            let vm = state.vm(vm);
             let claims = vm.map(|vm| state.claims_of_host(host).any(|c| c.vm == vm.name));
             claims.unwrap_or(true)
         })

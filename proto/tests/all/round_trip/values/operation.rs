@@ -133,8 +133,57 @@ pub(crate) fn power_kind() -> impl Strategy<Value = Kind> {
     ]
 }
 
-pub(crate) fn operation() -> impl Strategy<Value = Operation> {
-    let kind = prop_oneof![
+fn drain_spec() -> impl Strategy<Value = DrainSpec> {
+    (
+        select(vec![(false, false), (false, true), (true, false)]),
+        1..=64_u32,
+    )
+        .prop_map(|((evacuate, cold), parallel)| DrainSpec {
+            evacuate,
+            cold,
+            parallel,
+        })
+}
+
+fn drain() -> impl Strategy<Value = Drain> {
+    let place = (host_name(), assignment())
+        .prop_map(|(host, assignment)| PlannedPlace { host, assignment });
+    let progress = prop_oneof![
+        Just(Progress::Waiting),
+        Just(Progress::Gone),
+        id().prop_map(|operation| Progress::Moving { operation }),
+        host_name().prop_map(|host| Progress::Moved { host }),
+        refusal().prop_map(|refusal| Progress::Stays { refusal }),
+    ];
+    let drained = (vm_name(), option::of(place), any::<u32>(), progress).prop_map(
+        |(vm, planned, attempts, progress)| DrainedVm {
+            vm,
+            planned,
+            attempts,
+            progress,
+        },
+    );
+    (host_name(), ".{0,20}", any::<bool>(), vec(drained, 0..4)).prop_map(
+        |(host, by, was_cordoned, vms)| Drain {
+            host,
+            by,
+            was_cordoned,
+            vms,
+        },
+    )
+}
+
+/// What an operation is about, and what it works on.
+fn about() -> impl Strategy<Value = (Kind, Subject)> {
+    prop_oneof![
+        4 => (vm_kind(), vm_name()).prop_map(|(kind, vm)| (kind, Subject::Vm(vm))),
+        1 => (drain_spec(), drain())
+            .prop_map(|(spec, drain)| (Kind::DrainHost(spec), Subject::Drain(Box::new(drain)))),
+    ]
+}
+
+fn vm_kind() -> impl Strategy<Value = Kind> {
+    prop_oneof![
         Just(Kind::Boot),
         Just(Kind::Delete),
         id().prop_map(|migration| Kind::LiveMigrate { migration }),
@@ -145,7 +194,10 @@ pub(crate) fn operation() -> impl Strategy<Value = Operation> {
         Just(Kind::Shelve),
         Just(Kind::Unshelve),
         power_kind(),
-    ];
+    ]
+}
+
+pub(crate) fn operation() -> impl Strategy<Value = Operation> {
     let lease =
         (service_name(), epoch(), time()).prop_map(|(conductor, epoch, expires_at)| Lease {
             conductor,
@@ -166,7 +218,7 @@ pub(crate) fn operation() -> impl Strategy<Value = Operation> {
         refusal().prop_map(Outcome::Failed),
     ];
     (
-        (id::<OperationId>(), kind, vm_name()),
+        (id::<OperationId>(), about()),
         (option::of(host_name()), vec(host_name(), 0..3)),
         (
             option::of(id::<ClaimId>()),
@@ -178,8 +230,8 @@ pub(crate) fn operation() -> impl Strategy<Value = Operation> {
     )
         .prop_map(|(who, hosts, holds, log, times)| Operation {
             id: who.0,
-            kind: who.1,
-            vm: who.2,
+            kind: who.1.0,
+            subject: who.1.1,
             requested_host: hosts.0,
             excluded: hosts.1,
             claim: holds.0,

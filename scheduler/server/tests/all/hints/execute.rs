@@ -349,6 +349,7 @@ impl World {
                     },
                 ),
             ],
+            Kind::DrainHost(_) => panic!("no hint drains a host"),
             Kind::Stop { .. }
             | Kind::Start
             | Kind::Reboot { .. }
@@ -383,7 +384,7 @@ impl World {
         for (step, mark, effect) in steps {
             self.log(operation, step, mark, effect);
         }
-        let vm = self.state.vm(&operation.vm);
+        let vm = operation.vm().and_then(|name| self.state.vm(name));
         assert!(vm.is_none_or(|vm| vm.operation.is_none() && vm.state != vm::State::Building));
     }
 }

@@ -48,7 +48,8 @@ pub(super) struct Player {
 
 impl Player {
     pub(super) fn new(world: World, id: OperationId) -> Self {
-        let vm = world.state.vm(&world.operation(id).vm).unwrap();
+        let vm = world.operation(id).vm().unwrap().clone();
+        let vm = world.state.vm(&vm).unwrap();
         Self {
             vm: (**vm).clone(),
             id,
@@ -95,7 +96,7 @@ impl Player {
 
     fn facts(&self) -> Facts {
         let (state, operation) = (&self.world.state, self.operation());
-        let vm = state.vm(&operation.vm);
+        let vm = operation.vm().and_then(|vm| state.vm(vm));
         let vm = vm.map_or_else(|| self.vm.clone(), |vm| (**vm).clone());
         let claims: Vec<_> = state
             .claims_of_vm(&vm.name)

@@ -122,6 +122,7 @@ fn told_by(kind: &Kind) -> Act {
         Kind::Rebuild { .. } => Act::Rebuild,
         Kind::Snapshot { .. } => Act::Snapshot,
         Kind::ConfirmResize { .. } => Act::Confirm,
+        Kind::DrainHost(_) => unreachable!("it has no steps: see the drains of the state's tests"),
     }
 }
 
