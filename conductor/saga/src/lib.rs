@@ -23,6 +23,7 @@
 //! | [`effect`], [`event`], [`facts`] | what goes out, what comes in, what is known |
 //! | [`plan`] | what each kind of operation adds to its row of the table of operations, which is in `domain` |
 //! | `boot`, `delete`, `live_migration`, `cold_migration`, `revert_resize`, `confirm_resize`, `start_elsewhere`, `shelve` | one operation per file: its calls, and what their answers mean |
+//! | [`drain`] | what is done next to drain a host, whose moves are operations of their own |
 //! | `start_stop` | calls that several of them make |
 //! | `power` | the operations on the VM's own host: stop, start, reboot, rebuild, snapshot |
 //! | `journal` | the replicated log, read |
@@ -30,6 +31,7 @@
 //! | `reconcile`, [`settle`] | after the point of no return: polling, and the verdict |
 //! | `survivor` | the same, where a host is proven dead |
 
+pub mod drain;
 pub mod effect;
 pub mod event;
 pub mod facts;
@@ -55,6 +57,7 @@ mod start_elsewhere;
 mod start_stop;
 mod survivor;
 
+pub use drain::{DrainEffect, Drainer};
 pub use effect::{AgentCall, Effect, Ended, StepRecord, TransferWatch};
 pub use engine::Saga;
 pub use event::Event;

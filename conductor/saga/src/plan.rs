@@ -77,7 +77,7 @@ pub(crate) fn script(kind: &Kind) -> &'static dyn Script {
         Kind::Reboot { .. } => &power::Power,
         Kind::Rebuild { .. } => &power::Power,
         Kind::Snapshot { .. } => &power::Power,
-        Kind::DrainHost(_) => unreachable!("a drain has no steps"),
+        Kind::DrainHost(_) => unreachable!("a drain has no steps: see crate::drain"),
     }
 }
 

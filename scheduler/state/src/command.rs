@@ -23,12 +23,13 @@ use berth_domain::name::{
     AggregateName, FlavorName, HostName, PciAliasName, PmemName, ServerGroupName, ServiceName,
     VmName, VolumeId,
 };
+use berth_domain::operation::{DrainSpec, Mark, PlannedPlace, Step};
 pub use berth_domain::operation::{Effect, Kind, LeaseRequest};
-use berth_domain::operation::{Mark, Step};
 use berth_domain::ownership::ProjectName;
 use berth_domain::pci::PciAlias;
 use berth_domain::policy::{MigrationPolicy, SchedulingPolicy};
 use berth_domain::reality::Comparison;
+use berth_domain::refusal::Refusal;
 use berth_domain::resource::{ResourceClass, Trait};
 use berth_domain::revocation::{Fingerprint, RevokedCertificate};
 use berth_domain::server_group::ServerGroup;
@@ -70,6 +71,15 @@ pub struct ProviderInventories {
     pub generation: Generation,
     /// What it has from now on.
     pub inventories: BTreeMap<ResourceClass, Inventory>,
+}
+
+/// A VM in the plan of a drain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedVm {
+    /// The VM.
+    pub vm: VmName,
+    /// Where it goes, if its host is dead.
+    pub place: Option<PlannedPlace>,
 }
 
 /// What to do.
@@ -328,6 +338,41 @@ pub enum Command {
         /// How the guest is moved.
         policy: MigrationPolicy,
     },
+    /// Begins to drain a host, which is cordoned.
+    BeginDrain {
+        /// The operation.
+        operation: OperationId,
+        /// The host.
+        host: HostName,
+        /// How its VMs are moved.
+        spec: DrainSpec,
+        /// Who requested it.
+        by: String,
+        /// Its VMs in the order in which they are moved.
+        plan: Vec<PlannedVm>,
+        /// Who carries it out.
+        lease: LeaseRequest,
+    },
+    /// Begins the move of a VM of a host that is drained, and records it there.
+    MoveDrained {
+        /// The drain.
+        drain: OperationId,
+        /// The lease under which it is requested.
+        epoch: Epoch,
+        /// The move: [`Command::BeginMigration`] or [`Command::BeginMove`].
+        begin: Box<Command>,
+    },
+    /// Records what became of a VM of a host that is drained.
+    RecordDrained {
+        /// The drain.
+        drain: OperationId,
+        /// The lease under which it is recorded.
+        epoch: Epoch,
+        /// The VM.
+        vm: VmName,
+        /// Why its move was refused; absent: its move has ended.
+        refusal: Option<Refusal>,
+    },
     /// Begins a deletion. A VM that holds nothing is gone at once.
     BeginDelete {
         /// The operation.
@@ -583,6 +628,9 @@ impl Command {
             | Self::DeletePciAlias { .. }
             | Self::BeginBoot { .. }
             | Self::BeginMigration { .. }
+            | Self::BeginDrain { .. }
+            | Self::MoveDrained { .. }
+            | Self::RecordDrained { .. }
             | Self::BeginDelete { .. }
             | Self::BeginMove { .. }
             | Self::ConfirmResize { .. }

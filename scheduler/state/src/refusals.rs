@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use berth_domain::id::OperationId;
-use berth_domain::name::{ServerGroupName, VmName};
+use berth_domain::name::{HostName, ServerGroupName, VmName};
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::version::{CLUSTER_TOO_OLD, ServiceVersion};
 
@@ -48,6 +48,20 @@ pub(crate) fn vm_busy(vm: &VmName, operation: OperationId) -> Refusal {
     )
     .with_hint("wait for that operation, or cancel it")
     .with("vm", vm)
+    .with("operation", operation)
+}
+
+/// Another operation drains the host.
+pub(crate) fn host_is_drained(host: &HostName, operation: OperationId) -> Refusal {
+    precondition(
+        "HOST_IS_DRAINED",
+        format!("operation {operation} drains host {host}"),
+    )
+    .with_hint(format!(
+        "`berth operation wait {operation}` waits for its end, `berth operation cancel {operation}` \
+         cancels it"
+    ))
+    .with("host", host)
     .with("operation", operation)
 }
 

@@ -1,6 +1,7 @@
 //! Draws of commands against a small cluster: most with arguments that exist, many of them in the
 //! wrong moment.
 
+mod drain;
 mod placement;
 mod power;
 
@@ -580,7 +581,8 @@ fn command(world: &mut World, draw: &Draw) -> Option<Command> {
         0..=19 => begin(world, draw),
         20..=64 => advance(world, pick, true),
         65..=79 => advance(world, pick, false),
-        80..=84 => Some(host_command(world, pick)),
+        80 | 81 => drain::command(world, pick),
+        82..=84 => Some(host_command(world, pick)),
         85..=91 => Some(placement::command(world, pick)),
         92..=95 => {
             let operation = some_operation(world, pick[0])?;

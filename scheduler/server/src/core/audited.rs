@@ -59,6 +59,12 @@ pub fn audit_record(request: &DecisionRequest, choice: Option<&Choice>) -> Optio
             host: params.host.as_ref(),
             text: String::new(),
         }),
+        Action::MoveDrained(params) => Some(Summary {
+            method: "MoveDrained",
+            vm: Some(&params.vm),
+            host: None,
+            text: format!("operation={}", params.drain),
+        }),
         Action::ScheduleNext { operation, .. } => {
             some("ScheduleNext", format!("operation={operation}"))
         }
@@ -148,6 +154,18 @@ fn command_summary(command: &Command) -> Option<Summary<'_>> {
             host: None,
             text: format!("task={}", kind.task().unwrap_or_default()),
         }),
+        Command::BeginDrain { host, spec, .. } => {
+            let words = [("evacuate", spec.evacuate), ("cold", spec.cold)];
+            let words = words.into_iter().filter(|(_, is_so)| *is_so);
+            let mut words: Vec<_> = words.map(|(word, _)| word.to_owned()).collect();
+            words.push(format!("parallel={}", spec.parallel));
+            Some(Summary {
+                method: "BeginDrain",
+                vm: None,
+                host: Some(host),
+                text: words.join(" "),
+            })
+        }
         Command::FinalizeUpgrade { version, .. } => named("FinalizeUpgrade", "version", version),
         // Never the secret.
         Command::ReplaceGrantKey { number, .. } => named("RotateGrantKey", "key", number),
@@ -253,6 +271,8 @@ fn command_summary(command: &Command) -> Option<Summary<'_>> {
         | Command::BeginMigration { .. }
         | Command::BeginMove { .. }
         | Command::BeginUnshelve { .. }
+        | Command::MoveDrained { .. }
+        | Command::RecordDrained { .. }
         | Command::Bootstrap { .. }
         | Command::RegisterHost { .. }
         | Command::SetLiveness { .. }

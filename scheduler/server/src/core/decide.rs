@@ -15,7 +15,7 @@ use super::chooser::{Chooser, EveryHost, Unschedulable};
 use super::decision::{Decision, Proposal};
 use super::request::{Action, DecisionRequest};
 use super::schedule::{self, Scheduled};
-use super::{audited, reschedule, upgrade, volume};
+use super::{audited, drain, reschedule, upgrade, volume};
 
 /// Decides on a request, evaluating every host where one is to be chosen, and with every reason
 /// worked out.
@@ -48,6 +48,11 @@ pub fn decide_with(
             Ok(known) => Decision::answer(Reply::Volume(known), None),
             Err(refusal) => Decision::Refuse(refusal),
         };
+    }
+    if let Action::MoveDrained(params) = &request.action
+        && let Some(known) = drain::known_move(state, params)
+    {
+        return Decision::answer(Reply::Operation(known), None);
     }
     let scheduled = match plan(state, chooser, &request.action) {
         Ok(scheduled) => scheduled,
@@ -93,6 +98,7 @@ fn is_tried_first(command: &Command) -> bool {
         | Command::BeginMigration { .. }
         | Command::BeginMove { .. }
         | Command::BeginUnshelve { .. }
+        | Command::MoveDrained { .. }
         | Command::CreateVolume { .. }
         | Command::RenewLeases { .. }
         | Command::Advance { .. } => false,
@@ -134,6 +140,8 @@ fn is_tried_first(command: &Command) -> bool {
         | Command::ImportProviders { .. }
         | Command::ImportConsumers { .. }
         | Command::BeginDelete { .. }
+        | Command::BeginDrain { .. }
+        | Command::RecordDrained { .. }
         | Command::ConfirmResize { .. }
         | Command::BeginRevertResize { .. }
         | Command::BeginShelve { .. }
@@ -166,6 +174,7 @@ fn plan(
         Action::ScheduleMigration(params) => schedule::migration(state, chooser, params),
         Action::ScheduleMove(params) => reschedule::cold_move(state, chooser, params),
         Action::ScheduleUnshelve(params) => reschedule::unshelve(state, chooser, params),
+        Action::MoveDrained(params) => drain::move_drained(state, chooser, params),
         Action::ScheduleNext {
             operation,
             epoch,

@@ -4,11 +4,14 @@
 //! [`super::verify`]), if there is one: chosen one by one, the first could take the only place of the
 //! last.
 //!
+//! And the moves of a drain that has begun: how a VM is moved is chosen when its move begins.
+//!
 //! Pure: each move is decided on a copy of the state in which the earlier ones are claimed already,
 //! as the real ones will be. A plan claims nothing; each move is decided again when it is made,
 //! since other requests claim meanwhile.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use berth_domain::claim::{Claim, Owner};
 use berth_domain::fence::may_evacuate;
@@ -16,19 +19,25 @@ use berth_domain::id::{ClaimId, MigrationId, OperationId, TimeMs};
 use berth_domain::migration;
 use berth_domain::name::{HostName, ServiceName, VmName};
 use berth_domain::numa::Assignment;
-use berth_domain::operation::LeaseRequest;
+use berth_domain::operation::{DrainedVm, Kind, LeaseRequest, Operation, Progress};
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::resource::ResourceClass;
 use berth_domain::transfer::TransferOverrides;
 use berth_domain::vm::{self, Vm};
 use berth_selection::failover::{Budget, Plan};
 use berth_state::State;
+use berth_state::command::Command;
 use uuid::Uuid;
 
+use super::chooser::{Chooser, Unschedulable};
 use super::decide::decide;
 use super::decision::Decision;
-use super::request::{Action, DecisionRequest, Preferred, ScheduleMigration, ScheduleMove};
+use super::request::{
+    Action, DecisionRequest, MoveDrained, Preferred, ScheduleMigration, ScheduleMove,
+};
+use super::schedule::{Scheduled, holds_lease, known_vm};
 use super::verify::plan_of_host;
+use super::{reschedule, schedule};
 
 /// One move of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -140,6 +149,108 @@ fn vms_of<'s>(state: &'s State, host: &HostName) -> Vec<&'s Vm> {
         (std::cmp::Reverse((dedicated, memory)), vm.name.clone())
     });
     vms.into_iter().map(|(vm, _)| vm).collect()
+}
+
+/// Returns the move that a repeated request has begun, if its answer was lost.
+pub(super) fn known_move(state: &State, params: &MoveDrained) -> Option<Arc<Operation>> {
+    let operation = state.operation(params.drain)?;
+    holds_lease(operation, params.epoch).ok()?;
+    match operation.drain()?.vm(&params.vm)?.progress {
+        Progress::Moving { operation } => state.operation(operation).cloned(),
+        Progress::Waiting | Progress::Moved { .. } | Progress::Gone | Progress::Stays { .. } => {
+            None
+        }
+    }
+}
+
+/// Chooses how and where to a VM of a host that is drained is moved.
+pub(super) fn move_drained(
+    state: &State,
+    chooser: &mut dyn Chooser,
+    params: &MoveDrained,
+) -> Result<Scheduled, Unschedulable> {
+    let operation = state.operation(params.drain);
+    let operation = operation.ok_or_else(|| Refusal::not_found("operation", params.drain))?;
+    holds_lease(operation, params.epoch)?;
+    let refuse = |reason, message: String| {
+        Refusal::new(Code::FailedPrecondition, reason, message).with("operation", params.drain)
+    };
+    let (Some(drain), Kind::DrainHost(spec)) = (operation.drain(), &operation.kind) else {
+        let message = format!("operation {} drains no host", params.drain);
+        return Err(refuse("NOT_A_DRAIN", message).into());
+    };
+    let Some(drained) = drain.vm(&params.vm) else {
+        let message = format!("vm {} is none of those that it moves", params.vm);
+        return Err(refuse("VM_NOT_DRAINED", message).into());
+    };
+    let vm = known_vm(state, &params.vm)?;
+    if vm.operation.is_none() && vm.host.as_ref() != Some(&drain.host) {
+        let message = format!("vm {} is not on host {}", vm.name, drain.host);
+        return Err(refuse("VM_NOT_ON_HOST", message).into());
+    }
+    let options = DrainOptions {
+        evacuate: spec.evacuate,
+        cold: spec.cold,
+    };
+    let how = first_choice(vm, options);
+    let mut scheduled = schedule_drained(state, chooser, params, drained, how);
+    if scheduled.is_err() && options.cold && how == migration::Kind::Live {
+        let cold = migration::Kind::Cold;
+        scheduled = schedule_drained(state, chooser, params, drained, cold);
+    }
+    let Scheduled { command, choice } = scheduled?;
+    let command = Command::MoveDrained {
+        drain: params.drain,
+        epoch: params.epoch,
+        begin: Box::new(command),
+    };
+    Ok(Scheduled { command, choice })
+}
+
+fn schedule_drained(
+    state: &State,
+    chooser: &mut dyn Chooser,
+    params: &MoveDrained,
+    drained: &DrainedVm,
+    how: migration::Kind,
+) -> Result<Scheduled, Unschedulable> {
+    let MoveDrained {
+        vm,
+        operation,
+        migration,
+        claim,
+        ..
+    } = params.clone();
+    let lease = params.lease.clone();
+    if how == migration::Kind::Live {
+        let params = ScheduleMigration {
+            operation,
+            migration,
+            vm,
+            claim,
+            host: None,
+            lease,
+            transfer: TransferOverrides::default(),
+        };
+        return schedule::migration(state, chooser, &params);
+    }
+    let preferred = drained.planned.as_ref().map(|place| Preferred {
+        host: place.host.clone(),
+        assignment: Some(place.assignment.clone()),
+    });
+    let params = ScheduleMove {
+        operation,
+        migration,
+        vm,
+        claim,
+        flavor: None,
+        host: None,
+        preferred,
+        verify: false,
+        evacuate: how == migration::Kind::Evacuation,
+        lease,
+    };
+    reschedule::cold_move(state, chooser, &params)
 }
 
 /// One move that is planned.

@@ -56,6 +56,6 @@ pub use decide::{decide, decide_with};
 pub use decision::{Answer, Decision, Proposal};
 pub use drain::{DrainOptions, DrainPlan, PlannedMove, Stuck, plan_drain};
 pub use request::{
-    Action, CreateVolume, DecisionRequest, Preferred, ScheduleMigration, ScheduleMove,
+    Action, CreateVolume, DecisionRequest, MoveDrained, Preferred, ScheduleMigration, ScheduleMove,
     ScheduleUnshelve, ScheduleVm,
 };

@@ -65,6 +65,8 @@ pub enum Action {
     ScheduleMove(ScheduleMove),
     /// Begins to start a shelved VM: chooses or examines its host and claims there.
     ScheduleUnshelve(ScheduleUnshelve),
+    /// Begins the move of a VM of a host that is drained.
+    MoveDrained(MoveDrained),
     /// Chooses and claims the next host for an operation whose host refused.
     ScheduleNext {
         /// The operation.
@@ -163,6 +165,25 @@ pub struct ScheduleMove {
     /// Whether the VM's host is dead, and it is started elsewhere.
     pub evacuate: bool,
     /// The lease of the conductor that executes it.
+    pub lease: LeaseRequest,
+}
+
+/// A VM of a host that is drained.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MoveDrained {
+    /// The drain.
+    pub drain: OperationId,
+    /// The lease under which it is requested.
+    pub epoch: Epoch,
+    /// The VM.
+    pub vm: VmName,
+    /// The operation that moves it.
+    pub operation: OperationId,
+    /// The attempt.
+    pub migration: MigrationId,
+    /// The claim on the destination.
+    pub claim: ClaimId,
+    /// The lease of the conductor that executes the move.
     pub lease: LeaseRequest,
 }
 

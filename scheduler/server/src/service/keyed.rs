@@ -97,6 +97,7 @@ keyed! {
     "ConfirmResize": scheduler::v1::ConfirmResizeRequest, carrier;
     "BeginRevertResize": scheduler::v1::BeginRevertResizeRequest, carrier;
     "BeginShelve": scheduler::v1::BeginShelveRequest, carrier;
+    "BeginDrain": scheduler::v1::BeginDrainRequest, carrier;
     "CancelOperation": operation::v1::CancelOperationRequest;
     "ForceCompleteOperation": operation::v1::ForceCompleteOperationRequest;
     "Advance": operation::v1::AdvanceRequest;

@@ -1,23 +1,28 @@
 //! `berth.scheduler.v1.MoveService`: VMs that are moved while they do not run.
 
-use berth_domain::id::{ClaimId, MigrationId, OperationId};
+use berth_domain::id::{ClaimId, Epoch, MigrationId, OperationId};
+use berth_domain::migration;
 use berth_domain::name::{HostName, VmName};
+use berth_domain::operation::PlannedPlace;
+use berth_domain::operation::drain::{BY_MAX, DRAINED_MAX};
+use berth_process::access;
 use berth_proto::convert::operation::lease_request;
 use berth_proto::convert::{Invalid, ResourceName as _, field};
 use berth_proto::scheduler::v1;
 use berth_proto::scheduler::v1::move_service_server::MoveService;
 use berth_proto::status::to_status;
 use berth_proto::types::v1::ReadConsistency;
-use berth_state::command::Command;
+use berth_state::command::{Command, PlannedVm};
 use tonic::{Request, Response, Status};
 use uuid::Uuid;
 
 use super::context::{Context, Done};
-use super::keyed::{Caller, open};
+use super::keyed::{Caller, open, own_service};
 use super::scheduler::{Parts, explain, lease, operation_of};
-use super::wall;
+use super::{holder, wall};
 use crate::core::{
-    Action, DrainOptions, PlannedMove, Preferred, ScheduleMove, ScheduleUnshelve, Stuck, plan_drain,
+    Action, DrainOptions, MoveDrained, PlannedMove, Preferred, ScheduleMove, ScheduleUnshelve,
+    Stuck, plan_drain,
 };
 
 /// Serves `MoveService`.
@@ -161,6 +166,78 @@ impl MoveService for MoveApi {
         }))
     }
 
+    async fn begin_drain(
+        &self,
+        request: Request<v1::BeginDrainRequest>,
+    ) -> Result<Response<v1::BeginDrainResponse>, Status> {
+        let (wire, caller) = open(request)?;
+        let mut by = caller.principal.clone();
+        let end = (0..=by.len().min(BY_MAX)).rfind(|at| by.is_char_boundary(*at));
+        by.truncate(end.unwrap_or(0));
+        let action = Action::Plain(Command::BeginDrain {
+            operation: OperationId(Uuid::now_v7()),
+            host: field::name(&wire.host, "host")?,
+            spec: field::required(wire.spec, "spec")?,
+            by,
+            plan: field::each_by(wire.moves, "moves", DRAINED_MAX, read_planned)?,
+            lease: lease_request(&wire.conductor, wire.lease_ttl)?,
+        });
+        let (done, _) = self.submit(caller, false, action).await?;
+        let operation = operation_of(done.reply)?;
+        Ok(Response::new(v1::BeginDrainResponse {
+            operation: Some((&*operation).into()),
+        }))
+    }
+
+    async fn move_drained(
+        &self,
+        request: Request<v1::MoveDrainedRequest>,
+    ) -> Result<Response<v1::MoveDrainedResponse>, Status> {
+        own_service(&request, &request.get_ref().conductor)?;
+        let conductor = access::caller(request.extensions()).cloned();
+        // The record of the drain shows what was begun.
+        let caller = Caller::unkeyed(&request);
+        let wire = request.into_inner();
+        let (drain, epoch) = (field::name(&wire.drain, "drain")?, Epoch(wire.epoch));
+        holder::check(&self.0, conductor, drain, epoch).await?;
+        let action = Action::MoveDrained(MoveDrained {
+            drain,
+            epoch,
+            vm: field::name(&wire.vm, "vm")?,
+            operation: OperationId(Uuid::now_v7()),
+            migration: MigrationId(Uuid::now_v7()),
+            claim: ClaimId(Uuid::now_v7()),
+            lease: lease_request(&wire.conductor, wire.lease_ttl)?,
+        });
+        let (done, _) = self.submit(caller, false, action).await?;
+        let operation = operation_of(done.reply)?;
+        Ok(Response::new(v1::MoveDrainedResponse {
+            operation: Some((&*operation).into()),
+        }))
+    }
+
+    async fn record_drained(
+        &self,
+        request: Request<v1::RecordDrainedRequest>,
+    ) -> Result<Response<v1::RecordDrainedResponse>, Status> {
+        let conductor = access::caller(request.extensions()).cloned();
+        let caller = Caller::unkeyed(&request);
+        let wire = request.into_inner();
+        let (drain, epoch) = (field::name(&wire.drain, "drain")?, Epoch(wire.epoch));
+        holder::check(&self.0, conductor, drain, epoch).await?;
+        let action = Action::Plain(Command::RecordDrained {
+            drain,
+            epoch,
+            vm: field::name(&wire.vm, "vm")?,
+            refusal: field::optional(wire.refusal, "refusal")?,
+        });
+        let (done, _) = self.submit(caller, false, action).await?;
+        let operation = operation_of(done.reply)?;
+        Ok(Response::new(v1::RecordDrainedResponse {
+            operation: Some((&*operation).into()),
+        }))
+    }
+
     async fn begin_shelve(
         &self,
         request: Request<v1::BeginShelveRequest>,
@@ -186,6 +263,22 @@ fn write_move(planned: &PlannedMove) -> v1::PlannedMove {
         destination: planned.destination.resource_name(),
         assignment: Some((&planned.assignment).into()),
     }
+}
+
+/// Reads one move of a plan. Only the VM of a dead host goes where it was planned to go.
+fn read_planned(wire: v1::PlannedMove) -> Result<PlannedVm, Invalid> {
+    let kind = field::choice::<v1::migration::Kind, migration::Kind>(wire.kind, "kind")?;
+    let place = match kind {
+        migration::Kind::Live | migration::Kind::Cold => None,
+        migration::Kind::Evacuation => Some(PlannedPlace {
+            host: field::name(&wire.destination, "destination")?,
+            assignment: field::required(wire.assignment, "assignment")?,
+        }),
+    };
+    Ok(PlannedVm {
+        vm: field::name(&wire.vm, "vm")?,
+        place,
+    })
 }
 
 fn write_stuck(stuck: &Stuck) -> v1::StuckVm {

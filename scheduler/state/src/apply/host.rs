@@ -20,7 +20,7 @@ use berth_domain::version::ServiceVersion;
 use berth_domain::volume::REGIONS_MAX;
 
 use super::inventory::examine_count;
-use crate::refusals::{exists, invalid, precondition};
+use crate::refusals::{exists, host_is_drained, invalid, precondition};
 use crate::reply::Reply;
 use crate::transaction::{Journal, Transaction};
 
@@ -331,6 +331,13 @@ impl<J: Journal> Transaction<'_, J> {
     }
 
     pub(super) fn set_cordon(&mut self, name: &HostName, cordoned: bool) -> Result<Reply, Refusal> {
+        // It is cordoned for as long as its drain runs, so that nothing comes there.
+        if let Some(drain) = self.state.drain_of(name).map(|drain| drain.id) {
+            if !cordoned {
+                return Err(host_is_drained(name, drain));
+            }
+            self.keep_cordoned(drain);
+        }
         self.change_host(name, |host| host.cordoned = cordoned)
     }
 
@@ -353,6 +360,9 @@ impl<J: Journal> Transaction<'_, J> {
     pub(super) fn forget_host(&mut self, name: &HostName) -> Result<Reply, Refusal> {
         let view = self.state.host(name);
         let host = view.ok_or_else(|| Refusal::not_found("host", name))?;
+        if let Some(drain) = self.state.drain_of(name) {
+            return Err(host_is_drained(name, drain.id));
+        }
         let host = host.host.clone();
         let provider = host.provider;
         let claims = self.state.claims_of_host(name);

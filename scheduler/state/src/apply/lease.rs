@@ -92,10 +92,14 @@ impl<J: Journal> Transaction<'_, J> {
         if operation.is_done() || operation.cancelled {
             return Ok(Reply::Operation(operation));
         }
-        Ok(Reply::Operation(self.put_operation(Operation {
+        let cancelled = Operation {
             cancelled: true,
             ..(*operation).clone()
-        })))
+        };
+        if let Some(drain) = operation.drain() {
+            return Ok(self.settle_drain(cancelled, drain.clone()));
+        }
+        Ok(Reply::Operation(self.put_operation(cancelled)))
     }
 
     /// Asks for the transfer of a live migration to be ended soon. The carrying conductor reads it.

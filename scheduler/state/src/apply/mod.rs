@@ -19,6 +19,7 @@ mod claim;
 mod cluster;
 mod cold_move;
 mod delete;
+mod drain;
 mod erasure;
 mod fence;
 mod flavor;
@@ -265,6 +266,32 @@ impl<J: Journal> Transaction<'_, J> {
                 lease,
                 policy,
             }),
+            Command::BeginDrain {
+                operation,
+                host,
+                spec,
+                by,
+                plan,
+                lease,
+            } => self.begin_drain(&drain::Begin {
+                operation: *operation,
+                host,
+                spec: *spec,
+                by,
+                plan,
+                lease,
+            }),
+            Command::MoveDrained {
+                drain,
+                epoch,
+                begin,
+            } => self.move_drained(*drain, *epoch, begin),
+            Command::RecordDrained {
+                drain,
+                epoch,
+                vm,
+                refusal,
+            } => self.record_drained(*drain, *epoch, vm, refusal.as_ref()),
             Command::BeginDelete {
                 operation,
                 vm,

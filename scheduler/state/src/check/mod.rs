@@ -7,6 +7,7 @@ mod aggregates;
 mod allocations;
 mod attached;
 mod claims;
+mod drains;
 mod groups;
 mod hosts;
 mod indexes;
@@ -73,6 +74,9 @@ impl State {
         operations::claims_are_their_own(self)?;
         operations::done_hold_nothing(self)?;
         operations::logs_and_tables_are_bounded(self)?;
+        drains::kinds_and_subjects_agree(self)?;
+        drains::running_have_work_on_a_cordoned_host(self)?;
+        drains::done_move_nothing(self)?;
         revocations::the_list_is_bounded_and_has_a_revision(self)?;
         migrations::running_have_both_claims(self)?;
         migrations::verified_keep_both_claims(self)?;

@@ -12,6 +12,7 @@
 //! | `catalog` | custom resource classes and traits |
 //! | `cold_moves` | moves of VMs that are off |
 //! | `disk_moves` | the disks of such VMs |
+//! | `drains` | drains of hosts, and conductors that die at every turn of one |
 //! | `fences` | hosts that were fenced |
 //! | `groups` | server groups |
 //! | `hosts` | what hosts may take, and their shapes |
@@ -40,6 +41,7 @@ mod batch;
 mod catalog;
 mod cold_moves;
 mod disk_moves;
+mod drains;
 mod fences;
 mod groups;
 mod hosts;

@@ -32,7 +32,7 @@ fn number(kind: &Kind) -> usize {
         Kind::Rebuild { .. } => 11,
         Kind::Snapshot { .. } => 12,
         Kind::ConfirmResize { .. } => 13,
-        Kind::DrainHost(_) => unreachable!("no saga"),
+        Kind::DrainHost(_) => unreachable!("no saga: see `drains`"),
     }
 }
 

@@ -16,8 +16,9 @@ use berth_proto::convert::{ResourceName, ownership, placement, revocation};
 use berth_proto::host::v1::fence::Method as WireMethod;
 use berth_proto::host::v1::host::Liveness as WireLiveness;
 use berth_proto::operation::v1::{Effect as WireEffect, Step as WireStep};
+use berth_proto::state::v1::move_drained::Begin;
 use berth_proto::state::v1::{self, envelope};
-use berth_state::command::{Command, Envelope, ProviderInventories, RequestKey};
+use berth_state::command::{Command, Envelope, PlannedVm, ProviderInventories, RequestKey};
 use bytes::Bytes;
 use prost::Message as _;
 
@@ -362,6 +363,41 @@ fn write(command: &Command) -> envelope::Command {
             transfer: write_policy(&policy.transfer),
             hosts_tried_max: write_hosts_tried(policy.hosts_tried_max),
         }),
+        Command::BeginDrain {
+            operation,
+            host,
+            spec,
+            by,
+            plan,
+            lease,
+        } => Wire::BeginDrain(v1::BeginDrain {
+            operation: operation.resource_name(),
+            host: host.resource_name(),
+            spec: Some(spec.into()),
+            requested_by: by.clone(),
+            vms: plan.iter().map(write_planned).collect(),
+            lease: write_lease(lease),
+        }),
+        Command::MoveDrained {
+            drain,
+            epoch,
+            begin,
+        } => Wire::MoveDrained(v1::MoveDrained {
+            drain: drain.resource_name(),
+            epoch: epoch.0,
+            begin: write_move(begin),
+        }),
+        Command::RecordDrained {
+            drain,
+            epoch,
+            vm,
+            refusal,
+        } => Wire::RecordDrained(v1::RecordDrained {
+            drain: drain.resource_name(),
+            epoch: epoch.0,
+            vm: vm.resource_name(),
+            refusal: refusal.as_ref().map(Into::into),
+        }),
         Command::BeginDelete {
             operation,
             vm,
@@ -505,6 +541,40 @@ fn read_of_batch(wire: v1::Envelope) -> Result<Command, Invalid> {
         return Err(Invalid::new("command", "must not be a batch in a batch"));
     }
     Ok(command)
+}
+
+fn write_planned(planned: &PlannedVm) -> v1::PlannedVm {
+    v1::PlannedVm {
+        vm: planned.vm.resource_name(),
+        planned: planned.place.as_ref().map(Into::into),
+    }
+}
+
+fn read_planned(wire: v1::PlannedVm) -> Result<PlannedVm, Invalid> {
+    Ok(PlannedVm {
+        vm: field::name(&wire.vm, "vm")?,
+        place: field::optional(wire.planned, "planned")?,
+    })
+}
+
+/// Writes the move of a drained VM. What is no move is written as absent, which no member reads.
+fn write_move(begin: &Command) -> Option<Begin> {
+    let wire = write(begin);
+    if let envelope::Command::BeginMigration(migration) = wire {
+        return Some(Begin::Migration(migration));
+    }
+    if let envelope::Command::BeginMove(wire) = wire {
+        return Some(Begin::Move(wire));
+    }
+    None
+}
+
+fn read_move(wire: Option<Begin>) -> Result<Command, Invalid> {
+    match wire {
+        None => Err(Invalid::new("begin", "must be one that this build knows")),
+        Some(Begin::Migration(wire)) => read(envelope::Command::BeginMigration(wire)),
+        Some(Begin::Move(wire)) => read(envelope::Command::BeginMove(wire)),
+    }
 }
 
 fn write_provider(
@@ -747,6 +817,25 @@ fn read(wire: envelope::Command) -> Result<Command, Invalid> {
             vm: field::name(&wire.vm, "vm")?,
             kind: read_power(wire.power)?,
             lease: read_lease(wire.lease)?,
+        },
+        Wire::BeginDrain(wire) => Command::BeginDrain {
+            operation: field::name(&wire.operation, "operation")?,
+            host: field::name(&wire.host, "host")?,
+            spec: field::required(wire.spec, "spec")?,
+            by: wire.requested_by,
+            plan: field::each_by(wire.vms, "vms", usize::MAX, read_planned)?,
+            lease: read_lease(wire.lease)?,
+        },
+        Wire::MoveDrained(wire) => Command::MoveDrained {
+            drain: field::name(&wire.drain, "drain")?,
+            epoch: Epoch(wire.epoch),
+            begin: Box::new(read_move(wire.begin)?),
+        },
+        Wire::RecordDrained(wire) => Command::RecordDrained {
+            drain: field::name(&wire.drain, "drain")?,
+            epoch: Epoch(wire.epoch),
+            vm: field::name(&wire.vm, "vm")?,
+            refusal: field::optional(wire.refusal, "refusal")?,
         },
         Wire::BeginDelete(wire) => Command::BeginDelete {
             operation: field::name(&wire.operation, "operation")?,

@@ -18,6 +18,8 @@ pub(super) fn epoch_of(ask: &DecisionRequest) -> Option<Epoch> {
         | Action::ScheduleMigration(_)
         | Action::ScheduleMove(_)
         | Action::ScheduleUnshelve(_)
+        // Answered with the move that it begins, under a lease of its own.
+        | Action::MoveDrained(_)
         | Action::CreateVolume(_) => None,
     }
 }
@@ -63,6 +65,7 @@ pub(super) fn under_any_epoch(state: &State, mut ask: DecisionRequest) -> Decisi
         | Action::ScheduleMigration(_)
         | Action::ScheduleMove(_)
         | Action::ScheduleUnshelve(_)
+        | Action::MoveDrained(_)
         | Action::CreateVolume(_) => {}
     }
     ask

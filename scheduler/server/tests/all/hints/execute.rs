@@ -214,6 +214,7 @@ impl World {
             Action::ScheduleMigration(params) => (None, &mut params.host, None),
             Action::ScheduleMove(params) => (params.flavor.as_mut(), &mut params.host, None),
             Action::ScheduleUnshelve(_)
+            | Action::MoveDrained(_)
             | Action::ScheduleNext { .. }
             | Action::SetPolicy { .. }
             | Action::CreateVolume(_)

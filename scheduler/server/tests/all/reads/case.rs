@@ -31,7 +31,7 @@ const READS: [&str; 9] = [
     "Get", "List", "Find", "Plan", "Fit", "Verify", "Watch", "Wait", "Expect",
 ];
 
-const WRITES: [&str; 35] = [
+const WRITES: [&str; 37] = [
     "Add",
     "Advance",
     "Batch",
@@ -47,8 +47,10 @@ const WRITES: [&str; 35] = [
     "Force",
     "Import",
     "Join",
+    "Move",
     "Promote",
     "Put",
+    "Record",
     "Register",
     "Remove",
     "Rename",

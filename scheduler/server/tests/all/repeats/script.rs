@@ -7,8 +7,9 @@ use berth_domain::host::Liveness;
 use berth_domain::id::MigrationId;
 use berth_domain::migration::Event;
 use berth_domain::name::PmemName;
-use berth_domain::operation::{Mark, Step};
+use berth_domain::operation::{DrainSpec, Mark, Step};
 use berth_domain::pmem::{Label, PmemNamespace};
+use berth_domain::refusal::{Code, Refusal};
 use berth_domain::topology::CellId;
 use berth_state::command::{Command, Effect};
 use berth_testkit::state::*;
@@ -18,6 +19,7 @@ pub(super) fn commands() -> Vec<(u64, Command)> {
     let mut world = World::with_hosts(2);
     force_complete(&mut world);
     confirm_resize(&mut world);
+    drain(&mut world);
     fence(&mut world);
     erase(&mut world);
     world.executed
@@ -68,6 +70,58 @@ fn confirm_resize(world: &mut World) {
         deleter: None,
     };
     world.run(confirm).expect("it is resized");
+}
+
+fn drain(world: &mut World) {
+    for vm in ["d", "e"] {
+        world.boot(vm, &pinned(1), "h1");
+    }
+    let drain = operation_id(world.fresh());
+    let begin = Command::BeginDrain {
+        operation: drain,
+        host: host_name("h1"),
+        spec: DrainSpec {
+            evacuate: false,
+            cold: true,
+            parallel: 1,
+        },
+        by: "operator".to_owned(),
+        plan: Vec::new(),
+        lease: world.lease(),
+    };
+    world.run(begin).expect("no other drain");
+    let migration = MigrationId(uuid(5, world.fresh()));
+    let operation = operation_id(world.fresh());
+    let begin = Command::BeginMigration {
+        operation,
+        migration,
+        vm: vm_name("d"),
+        requested_host: None,
+        claim: world.claim("d", &pinned(1), "h2", Owner::Migration(migration)),
+        lease: world.lease(),
+        policy: berth_domain::policy::MigrationPolicy::default(),
+    };
+    let epoch = world.epoch(drain);
+    let begin = Command::MoveDrained {
+        drain,
+        epoch,
+        begin: Box::new(begin),
+    };
+    world.run(begin).expect("it waits");
+    world.transfer(operation);
+    let arrived = world.settle(operation, Event::Arrived);
+    arrived.expect("it is transferred");
+    // The second record ends the drain.
+    let full = Refusal::new(Code::ResourceExhausted, "NO_VALID_HOST", "no host fits");
+    for (vm, refusal) in [("d", None), ("e", Some(full))] {
+        let record = Command::RecordDrained {
+            drain,
+            epoch,
+            vm: vm_name(vm),
+            refusal,
+        };
+        world.run(record).expect("nothing moves it");
+    }
 }
 
 fn set_down(world: &mut World, host: &str) {

@@ -1,0 +1,400 @@
+//! Drains of hosts: begun with a cordon, recorded VM by VM, and ended by the last record.
+//!
+//! The conductor says which VM it moves next and which it looks at; what became of a VM is read from
+//! the claims here, never taken from its word. A move and its record in the drain are one command: a
+//! conductor that takes over finds every move that was begun. (Repeating the request under one
+//! request id would not do: receipts belong to the principal, which is another one then.)
+//!
+//! Invariant: a running drain has a VM that waits or moves, and its host is cordoned.
+
+use std::collections::BTreeMap;
+
+use berth_domain::claim::{Claim, Owner};
+use berth_domain::fence::may_evacuate;
+use berth_domain::id::{Epoch, OperationId};
+use berth_domain::name::{HostName, VmName};
+use berth_domain::operation::drain::{
+    ATTEMPTS_MAX, BY_MAX, DRAINED_MAX, Drain, DrainSpec, DrainedVm, Progress, is_temporary,
+    shortened,
+};
+use berth_domain::operation::{Kind, Operation, Outcome, Subject};
+use berth_domain::refusal::{Code, Refusal};
+use berth_domain::version::ServiceVersion;
+
+use super::lease::{done, fence};
+use crate::command::{Command, LeaseRequest, PlannedVm};
+use crate::refusals::{cluster_too_old, host_is_drained, invalid, precondition};
+use crate::reply::Reply;
+use crate::state::State;
+use crate::transaction::{Journal, Transaction};
+
+/// What a drain begins with.
+pub(super) struct Begin<'a> {
+    pub(super) operation: OperationId,
+    pub(super) host: &'a HostName,
+    pub(super) spec: DrainSpec,
+    pub(super) by: &'a str,
+    pub(super) plan: &'a [PlannedVm],
+    pub(super) lease: &'a LeaseRequest,
+}
+
+impl State {
+    /// Returns the running drain of a host.
+    #[must_use]
+    pub fn drain_of(&self, host: &HostName) -> Option<&Operation> {
+        let drains = |operation: &Operation| operation.drain().is_some_and(|d| d.host == *host);
+        let mut running = self.running_operations().map(|operation| &**operation);
+        running.find(|operation| drains(operation))
+    }
+
+    /// Returns the VMs that a host holds, and those that are on their way to it.
+    fn vms_held(&self, host: &HostName) -> Vec<VmName> {
+        let claims = self.claims_of_host(host);
+        let held = claims.filter(|claim| self.holds_vm(claim));
+        let mut vms: Vec<VmName> = held.map(|claim| claim.vm.clone()).collect();
+        vms.sort();
+        vms.dedup();
+        vms
+    }
+
+    /// Returns whether a VM is on the claim's host or comes to it. The claim to which a resized VM may
+    /// return holds none.
+    fn holds_vm(&self, claim: &Claim) -> bool {
+        match claim.owner {
+            Owner::Vm => claim.is_in_use(),
+            Owner::Migration(id) => self.migration(id).is_some_and(|migration| {
+                migration.destination_claim == Some(claim.id)
+                    && self
+                        .operation(migration.operation)
+                        .is_some_and(|operation| !operation.is_done())
+            }),
+        }
+    }
+
+    fn is_held(&self, host: &HostName, vm: &VmName) -> bool {
+        let mut claims = self.claims_of_vm(vm);
+        claims.any(|claim| claim.host == *host && self.holds_vm(claim))
+    }
+}
+
+impl<J: Journal> Transaction<'_, J> {
+    pub(super) fn begin_drain(&mut self, begin: &Begin<'_>) -> Result<Reply, Refusal> {
+        let host = begin.host;
+        if !self.may_write(ServiceVersion::DRAINS) {
+            let present = self.state.header.cluster_version;
+            let needed = ServiceVersion::DRAINS;
+            return Err(cluster_too_old("a drain as an operation", present, needed));
+        }
+        if begin.by.len() > BY_MAX {
+            let message = format!("who requested a drain has at most {BY_MAX} bytes");
+            return Err(invalid("INVALID_DRAIN", message));
+        }
+        let view = self.state.host(host);
+        let view = view.ok_or_else(|| Refusal::not_found("host", host))?;
+        if let Some(other) = self.state.drain_of(host) {
+            return Err(host_is_drained(host, other.id));
+        }
+        if begin.spec.evacuate {
+            may_evacuate(&view.host, self.now())?;
+        }
+        let was_cordoned = view.host.cordoned;
+        self.examine_new_operation(begin.operation, begin.lease)?;
+        let vms = self.in_order(host, begin.plan);
+        if vms.len() > DRAINED_MAX {
+            let message = format!(
+                "host {host} holds {} vms, and one drain moves at most {DRAINED_MAX}",
+                vms.len()
+            );
+            return Err(precondition("TOO_MANY_VMS", message)
+                .with_hint("move or delete some of them first")
+                .with("host", host));
+        }
+        self.change_host(host, |host| host.cordoned = true)?;
+        let drain = Drain {
+            host: host.clone(),
+            by: begin.by.to_owned(),
+            was_cordoned,
+            vms,
+        };
+        let operation = self.new_operation_on(
+            begin.operation,
+            Kind::DrainHost(begin.spec),
+            Subject::Drain(Box::new(drain.clone())),
+            begin.lease,
+        );
+        Ok(self.settle_drain(operation, drain))
+    }
+
+    /// Returns the VMs of a host in the order of a plan; those that it lacks come last.
+    fn in_order(&self, host: &HostName, plan: &[PlannedVm]) -> Vec<DrainedVm> {
+        let mut held: BTreeMap<VmName, ()> = BTreeMap::new();
+        held.extend(self.state.vms_held(host).into_iter().map(|vm| (vm, ())));
+        let mut vms = Vec::with_capacity(held.len());
+        for planned in plan {
+            if held.remove(&planned.vm).is_some() {
+                vms.push(DrainedVm::new(planned.vm.clone(), planned.place.clone()));
+            }
+        }
+        vms.extend(held.into_keys().map(|vm| DrainedVm::new(vm, None)));
+        vms
+    }
+
+    /// Begins a move and records it in its drain.
+    pub(super) fn move_drained(
+        &mut self,
+        id: OperationId,
+        epoch: Epoch,
+        begin: &Command,
+    ) -> Result<Reply, Refusal> {
+        let (operation, mut drain) = self.running_drain(id, epoch)?;
+        let (Command::BeginMigration { vm, .. } | Command::BeginMove { vm, .. }) = begin else {
+            return Err(invalid("INVALID_DRAIN", "a drain begins moves only"));
+        };
+        let Some(at) = drain.vms.iter().position(|drained| drained.vm == *vm) else {
+            return Err(not_drained(&operation, &drain, vm));
+        };
+        match &drain.vms[at].progress {
+            Progress::Waiting => {}
+            // The answer to an earlier request was lost.
+            Progress::Moving { operation } => {
+                let known = self.state.operation(*operation).cloned();
+                let known = known.ok_or_else(|| Refusal::not_found("operation", operation))?;
+                return Ok(Reply::Operation(known));
+            }
+            Progress::Moved { .. } | Progress::Gone | Progress::Stays { .. } => {
+                let message = format!("vm {vm} does not wait to be moved away from {}", drain.host);
+                return Err(precondition("VM_NOT_WAITING", message).with("vm", vm));
+            }
+        }
+        if operation.cancelled {
+            let message = format!("drain {id} is cancelled and begins no more moves");
+            return Err(precondition("DRAIN_CANCELLED", message).with("operation", id));
+        }
+        let known = self.state.vm(vm);
+        let is_elsewhere =
+            known.is_some_and(|vm| vm.operation.is_none() && vm.host.as_ref() != Some(&drain.host));
+        if is_elsewhere {
+            let message = format!("vm {vm} is not on host {}", drain.host);
+            return Err(precondition("VM_NOT_ON_HOST", message).with("vm", vm));
+        }
+        let parallel = spec_of(&operation).map_or(0, |spec| spec.parallel);
+        if drain.moving().count() >= parallel as usize {
+            let message = format!("drain {id} has {parallel} moves in progress already");
+            return Err(precondition("TOO_MANY_MOVES", message).with("operation", id));
+        }
+        let reply = self.command(begin)?;
+        let Reply::Operation(begun) = &reply else {
+            return Err(Refusal::new(
+                Code::Internal,
+                "NO_OPERATION",
+                "a move that begins is an operation",
+            ));
+        };
+        drain.vms[at].progress = Progress::Moving {
+            operation: begun.id,
+        };
+        self.put_drain(operation, drain);
+        Ok(reply)
+    }
+
+    /// Records what became of a VM; the last record ends the drain.
+    pub(super) fn record_drained(
+        &mut self,
+        id: OperationId,
+        epoch: Epoch,
+        vm: &VmName,
+        refusal: Option<&Refusal>,
+    ) -> Result<Reply, Refusal> {
+        let (operation, mut drain) = self.running_drain(id, epoch)?;
+        let Some(at) = drain.vms.iter().position(|drained| drained.vm == *vm) else {
+            return Err(not_drained(&operation, &drain, vm));
+        };
+        let moved_by = match &drain.vms[at].progress {
+            Progress::Waiting => None,
+            Progress::Moving { operation } => Some(*operation),
+            // It was recorded, and the answer was lost.
+            Progress::Moved { .. } | Progress::Gone | Progress::Stays { .. } => {
+                return Ok(Reply::Operation(operation.into()));
+            }
+        };
+        let mover = moved_by.and_then(|id| self.state.operation(id)).cloned();
+        if mover.as_ref().is_some_and(|mover| !mover.is_done()) {
+            let message = format!("vm {vm} is still being moved away from {}", drain.host);
+            return Err(precondition("MOVE_RUNS", message).with("vm", vm));
+        }
+        let failed = mover.as_ref().and_then(|mover| match &mover.outcome {
+            Some(Outcome::Failed(refusal)) => Some(refusal),
+            Some(Outcome::Succeeded) | None => None,
+        });
+        let refusal = match moved_by {
+            Some(_) => failed,
+            None => refusal,
+        };
+        self.evaluate(&drain.host, &mut drain.vms[at], refusal);
+        Ok(self.settle_drain(operation, drain))
+    }
+
+    /// Sets what became of a VM that is not being moved any more.
+    fn evaluate(&self, host: &HostName, drained: &mut DrainedVm, refusal: Option<&Refusal>) {
+        drained.progress = if self.state.is_held(host, &drained.vm) {
+            drained.attempts += 1;
+            let came_back = || {
+                let message = format!("vm {} is on host {host} again", drained.vm);
+                precondition("VM_CAME_BACK", message)
+            };
+            let refusal = refusal.cloned();
+            let is_tried_again = refusal.as_ref().is_none_or(is_temporary);
+            match is_tried_again && drained.attempts < ATTEMPTS_MAX {
+                true => Progress::Waiting,
+                false => Progress::Stays {
+                    refusal: shortened(&refusal.unwrap_or_else(came_back)),
+                },
+            }
+        } else {
+            let vm = self.state.vm(&drained.vm);
+            match vm.and_then(|vm| vm.host.clone()) {
+                Some(host) => Progress::Moved { host },
+                None => Progress::Gone,
+            }
+        };
+        if drained.progress != Progress::Waiting {
+            drained.planned = None;
+        }
+    }
+
+    /// Ends a drain that has nothing more to do, and writes it.
+    pub(super) fn settle_drain(&mut self, mut operation: Operation, mut drain: Drain) -> Reply {
+        if drain.moving().next().is_none() {
+            if !operation.cancelled && drain.waiting().next().is_none() {
+                self.add_arrived(&mut drain);
+            }
+            if operation.cancelled || drain.waiting().next().is_none() {
+                self.end_drain(&mut operation, &mut drain);
+            }
+        }
+        self.put_drain(operation, drain)
+    }
+
+    /// Adds VMs that came to the host after the drain had begun: what was on its way then, or a move
+    /// that was taken back. Nothing else comes to a cordoned host.
+    fn add_arrived(&self, drain: &mut Drain) {
+        for vm in self.state.vms_held(&drain.host) {
+            let known = drain.vms.iter_mut().find(|drained| drained.vm == vm);
+            let Some(drained) = known else {
+                if drain.vms.len() < DRAINED_MAX {
+                    drain.vms.push(DrainedVm::new(vm, None));
+                }
+                continue;
+            };
+            match drained.progress {
+                Progress::Moved { .. } | Progress::Gone => {
+                    self.evaluate(&drain.host, drained, None);
+                }
+                Progress::Waiting | Progress::Moving { .. } | Progress::Stays { .. } => {}
+            }
+        }
+    }
+
+    fn end_drain(&mut self, operation: &mut Operation, drain: &mut Drain) {
+        for drained in &mut drain.vms {
+            drained.planned = None;
+        }
+        if operation.cancelled && !drain.was_cordoned {
+            let uncordoned = self.change_host(&drain.host, |host| host.cordoned = false);
+            uncordoned.expect("a host is not removed while it is drained");
+        }
+        let outcome = outcome_of(operation, drain);
+        self.end(operation, outcome);
+    }
+
+    fn put_drain(&mut self, operation: Operation, drain: Drain) -> Reply {
+        Reply::Operation(self.put_operation(Operation {
+            subject: Subject::Drain(Box::new(drain)),
+            ..operation
+        }))
+    }
+
+    /// Notes that an operator cordoned a host that is drained.
+    pub(super) fn keep_cordoned(&mut self, id: OperationId) {
+        let operation = self.state.operation(id).cloned();
+        if let Some(operation) = operation
+            && let Subject::Drain(drain) = &operation.subject
+            && !drain.was_cordoned
+        {
+            let drain = Drain {
+                was_cordoned: true,
+                ..(**drain).clone()
+            };
+            self.put_drain((*operation).clone(), drain);
+        }
+    }
+
+    fn running_drain(&self, id: OperationId, epoch: Epoch) -> Result<(Operation, Drain), Refusal> {
+        let operation = self.state.operation(id);
+        let operation = operation.ok_or_else(|| Refusal::not_found("operation", id))?;
+        let Some(drain) = operation.drain() else {
+            let message = format!("operation {id} drains no host");
+            return Err(precondition("NOT_A_DRAIN", message).with("operation", id));
+        };
+        if operation.is_done() {
+            return Err(done(id));
+        }
+        fence(operation, epoch)?;
+        Ok(((**operation).clone(), drain.clone()))
+    }
+}
+
+fn spec_of(operation: &Operation) -> Option<DrainSpec> {
+    match &operation.kind {
+        Kind::DrainHost(spec) => Some(*spec),
+        Kind::Boot
+        | Kind::Delete
+        | Kind::LiveMigrate { .. }
+        | Kind::ColdMigrate { .. }
+        | Kind::RevertResize { .. }
+        | Kind::ConfirmResize { .. }
+        | Kind::Evacuate { .. }
+        | Kind::Shelve
+        | Kind::Unshelve
+        | Kind::Stop { .. }
+        | Kind::Start
+        | Kind::Reboot { .. }
+        | Kind::Rebuild { .. }
+        | Kind::Snapshot { .. } => None,
+    }
+}
+
+fn not_drained(operation: &Operation, drain: &Drain, vm: &VmName) -> Refusal {
+    let message = format!(
+        "vm {vm} is none of those that operation {} moves away from host {}",
+        operation.id, drain.host
+    );
+    precondition("VM_NOT_DRAINED", message).with("vm", vm)
+}
+
+/// Returns how a drain has ended.
+fn outcome_of(operation: &Operation, drain: &Drain) -> Outcome {
+    let host = &drain.host;
+    let tally = drain.tally();
+    let all = drain.vms.len();
+    let cordon = match operation.cancelled && !drain.was_cordoned {
+        true => format!("host {host} is not cordoned any more"),
+        false => format!("host {host} stays cordoned; `berth host uncordon {host}` lifts it"),
+    };
+    let left = tally.waiting + tally.stay;
+    if operation.cancelled {
+        let message =
+            format!("the drain of host {host} was cancelled: {left} of its {all} vms stay");
+        let refusal = Refusal::new(Code::Cancelled, "OPERATION_CANCELLED", message);
+        return Outcome::Failed(refusal.with_hint(cordon).with("host", host));
+    }
+    if left == 0 {
+        return Outcome::Succeeded;
+    }
+    let message = format!("{left} of the {all} vms of host {host} were not moved");
+    Outcome::Failed(
+        precondition("VMS_STAY", message)
+            .with_hint(cordon)
+            .with("host", host),
+    )
+}

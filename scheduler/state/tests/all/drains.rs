@@ -1,0 +1,508 @@
+//! Goal: a drain cordons nothing that is refused, moves every VM once whatever becomes of its conductors,
+//! and gives back what it cordoned if it is cancelled.
+//!
+//! Method: commands one by one; and the conductor's part, [`Drainer`], played against the state, with a
+//! conductor that dies before and after every effect. [`World`] checks all invariants after each
+//! command.
+
+use std::collections::BTreeSet;
+
+use berth_domain::claim::Owner;
+use berth_domain::id::{Epoch, MigrationId, OperationId, TimeMs};
+use berth_domain::migration::Event;
+use berth_domain::operation::drain::{ATTEMPTS_MAX, Progress};
+use berth_domain::operation::{Drain, DrainSpec, Kind, Mark, Outcome, Step};
+use berth_domain::refusal::{Code, Refusal};
+use berth_domain::version::ServiceVersion;
+use berth_saga::{DrainEffect, Drainer};
+use berth_state::Reply;
+use berth_state::command::{Command, Effect, LeaseRequest, PlannedVm};
+use berth_testkit::state::*;
+
+const SPEC: DrainSpec = DrainSpec {
+    evacuate: false,
+    cold: false,
+    parallel: 2,
+};
+
+fn begin(world: &mut World, host: &str, spec: DrainSpec) -> Result<OperationId, Refusal> {
+    let operation = operation_id(world.fresh());
+    // Not all of them, one that is not there, and not in the order of their names.
+    let plan = ["b", "a", "nowhere"].map(|vm| PlannedVm {
+        vm: vm_name(vm),
+        place: None,
+    });
+    let command = Command::BeginDrain {
+        operation,
+        host: host_name(host),
+        spec,
+        by: "operator:me".to_owned(),
+        plan: plan.to_vec(),
+        lease: world.lease(),
+    };
+    world.run(command).map(|_| operation)
+}
+
+fn drain(world: &World, id: OperationId) -> Drain {
+    world.operation(id).drain().expect("a drain").clone()
+}
+
+fn progress(world: &World, id: OperationId, vm: &str) -> Progress {
+    let drain = drain(world, id);
+    drain
+        .vm(&vm_name(vm))
+        .expect("it is listed")
+        .progress
+        .clone()
+}
+
+fn begin_move(world: &mut World, vm: &str, to: &str) -> Command {
+    let migration = MigrationId(uuid(5, world.fresh()));
+    let spec = world
+        .state
+        .vm(&vm_name(vm))
+        .map_or(pinned(1), |vm| vm.spec.clone());
+    let claim = world.claim(vm, &spec, to, Owner::Migration(migration));
+    Command::BeginMigration {
+        operation: operation_id(world.fresh()),
+        migration,
+        vm: vm_name(vm),
+        requested_host: None,
+        claim,
+        lease: world.lease(),
+        policy: berth_domain::policy::MigrationPolicy::default(),
+    }
+}
+
+fn move_under(
+    world: &mut World,
+    id: OperationId,
+    epoch: Epoch,
+    vm: &str,
+) -> Result<OperationId, Refusal> {
+    let begin = Box::new(begin_move(world, vm, "h2"));
+    let command = Command::MoveDrained {
+        drain: id,
+        epoch,
+        begin,
+    };
+    let Reply::Operation(operation) = world.run(command)? else {
+        panic!("no operation");
+    };
+    Ok(operation.id)
+}
+
+fn move_one(world: &mut World, id: OperationId, vm: &str) -> Result<OperationId, Refusal> {
+    let epoch = world.epoch(id);
+    move_under(world, id, epoch, vm)
+}
+
+fn record(
+    world: &mut World,
+    id: OperationId,
+    vm: &str,
+    why: Option<Refusal>,
+) -> Result<(), Refusal> {
+    let command = Command::RecordDrained {
+        drain: id,
+        epoch: world.epoch(id),
+        vm: vm_name(vm),
+        refusal: why,
+    };
+    world.run(command).map(drop)
+}
+
+/// Lets a move arrive.
+fn arrive(world: &mut World, mover: OperationId) {
+    world.transfer(mover);
+    world.settle(mover, Event::Arrived).expect("it was sent");
+}
+
+fn cordon(world: &mut World, host: &str, cordoned: bool) -> Result<(), Refusal> {
+    let host = host_name(host);
+    world.run(Command::SetCordon { host, cordoned }).map(drop)
+}
+
+fn is_cordoned(world: &World, host: &str) -> bool {
+    world.view(host).host.cordoned
+}
+
+fn failure(world: &World, id: OperationId) -> String {
+    let Some(Outcome::Failed(refusal)) = &world.operation(id).outcome else {
+        panic!("it did not fail");
+    };
+    refusal.reason.clone()
+}
+
+fn busy() -> Refusal {
+    Refusal::new(Code::FailedPrecondition, "VM_BUSY", "at work")
+}
+
+fn stuck() -> Refusal {
+    Refusal::new(Code::ResourceExhausted, "NO_VALID_HOST", "no host fits")
+}
+
+#[test]
+fn what_is_refused_cordons_nothing() {
+    for version in ServiceVersion::FINALIZE_UPGRADE.0..ServiceVersion::DRAINS.0 {
+        let mut world = World::at_version(ServiceVersion(version), 2);
+        let refused = begin(&mut world, "h1", SPEC).unwrap_err();
+        assert_eq!(refused.reason, "CLUSTER_VERSION_TOO_OLD");
+        assert!(!is_cordoned(&world, "h1"));
+    }
+    let mut world = World::with_hosts(2);
+    world.boot("a", &pinned(1), "h1");
+    let evacuate = DrainSpec {
+        evacuate: true,
+        ..SPEC
+    };
+    let refused = begin(&mut world, "h1", evacuate).unwrap_err();
+    assert_eq!(refused.reason, "HOST_IS_ALIVE");
+    assert!(!is_cordoned(&world, "h1"));
+    let refused = begin(&mut world, "h9", SPEC).unwrap_err();
+    assert_eq!(refused.reason, "HOST_NOT_FOUND");
+    begin(&mut world, "h1", SPEC).unwrap();
+    let refused = begin(&mut world, "h1", SPEC).unwrap_err();
+    assert_eq!(refused.reason, "HOST_IS_DRAINED");
+}
+
+#[test]
+fn vms_are_moved_in_the_order_of_the_plan_and_the_last_record_ends_it() {
+    let mut world = World::with_hosts(2);
+    for vm in ["a", "b", "c"] {
+        world.boot(vm, &pinned(1), "h1");
+    }
+    let id = begin(&mut world, "h1", SPEC).unwrap();
+    assert!(is_cordoned(&world, "h1"));
+    let listed: Vec<_> = drain(&world, id)
+        .vms
+        .iter()
+        .map(|d| d.vm.to_string())
+        .collect();
+    assert_eq!(listed, ["b", "a", "c"]);
+
+    let b = move_one(&mut world, id, "b").unwrap();
+    assert_eq!(move_one(&mut world, id, "b").unwrap(), b, "repeated");
+    let a = move_one(&mut world, id, "a").unwrap();
+    let third = move_one(&mut world, id, "c").unwrap_err();
+    assert_eq!(third.reason, "TOO_MANY_MOVES");
+    let early = record(&mut world, id, "a", None).unwrap_err();
+    assert_eq!(early.reason, "MOVE_RUNS");
+    arrive(&mut world, a);
+    record(&mut world, id, "a", None).unwrap();
+    record(&mut world, id, "a", None).expect("repeated");
+    let host = host_name("h2");
+    assert_eq!(progress(&world, id, "a"), Progress::Moved { host });
+    // What its word is against, is what the claims show.
+    arrive(&mut world, b);
+    record(&mut world, id, "b", Some(stuck())).unwrap();
+    assert!(matches!(progress(&world, id, "b"), Progress::Moved { .. }));
+
+    record(&mut world, id, "c", Some(stuck())).unwrap();
+    assert_eq!(failure(&world, id), "VMS_STAY");
+    assert!(is_cordoned(&world, "h1"));
+    let late = record(&mut world, id, "c", None).unwrap_err();
+    assert_eq!(late.reason, "OPERATION_DONE");
+    let late = move_under(&mut world, id, Epoch(1), "c").unwrap_err();
+    assert_eq!(late.reason, "OPERATION_DONE");
+}
+
+#[test]
+fn a_host_without_vms_is_drained_at_once() {
+    let mut world = World::with_hosts(1);
+    let id = begin(&mut world, "h1", SPEC).unwrap();
+    assert_eq!(world.operation(id).outcome, Some(Outcome::Succeeded));
+    assert!(is_cordoned(&world, "h1"));
+}
+
+#[test]
+fn only_the_holder_of_the_lease_moves_and_records() {
+    let mut world = World::with_hosts(2);
+    world.boot("a", &pinned(1), "h1");
+    let id = begin(&mut world, "h1", SPEC).unwrap();
+    let earlier = world.epoch(id);
+    let lease = LeaseRequest {
+        conductor: world.lease().conductor,
+        ttl_ms: 1_000,
+    };
+    let take = Command::TakeLease {
+        operation: id,
+        lease,
+    };
+    world.run(take).unwrap();
+    let refused = move_under(&mut world, id, earlier, "a").unwrap_err();
+    assert_eq!(refused.reason, "STALE_EPOCH");
+    let command = Command::RecordDrained {
+        drain: id,
+        epoch: earlier,
+        vm: vm_name("a"),
+        refusal: None,
+    };
+    assert_eq!(reason(&world.run(command)), "STALE_EPOCH");
+    let other = world.begin_migration("a", "h2").unwrap();
+    let refused = record(&mut world, other, "a", None).unwrap_err();
+    assert_eq!(refused.reason, "NOT_A_DRAIN");
+    let log = world.log(id, Step::Claim, Mark::Started).unwrap_err();
+    assert_eq!(log.reason, "STEP_NOT_ALLOWED");
+}
+
+/// Goal: a cancelled drain leaves the host as it was before, unless it was cordoned otherwise too.
+#[test]
+fn a_cancelled_drain_gives_back_what_it_cordoned() {
+    for (before, meanwhile) in [(false, false), (true, false), (false, true)] {
+        let mut world = World::with_hosts(2);
+        for vm in ["a", "b"] {
+            world.boot(vm, &pinned(1), "h1");
+        }
+        if before {
+            cordon(&mut world, "h1", true).unwrap();
+        }
+        let id = begin(&mut world, "h1", SPEC).unwrap();
+        let a = move_one(&mut world, id, "a").unwrap();
+        let refused = cordon(&mut world, "h1", false).unwrap_err();
+        assert_eq!(refused.reason, "HOST_IS_DRAINED");
+        if meanwhile {
+            cordon(&mut world, "h1", true).unwrap();
+        }
+        world
+            .run(Command::CancelOperation { operation: id })
+            .unwrap();
+        assert!(!world.operation(id).is_done(), "a move is in progress");
+        let refused = move_one(&mut world, id, "b").unwrap_err();
+        assert_eq!(refused.reason, "DRAIN_CANCELLED");
+        arrive(&mut world, a);
+        record(&mut world, id, "a", None).unwrap();
+        assert_eq!(failure(&world, id), "OPERATION_CANCELLED");
+        assert_eq!(is_cordoned(&world, "h1"), before || meanwhile);
+        assert_eq!(progress(&world, id, "b"), Progress::Waiting);
+    }
+    let mut world = World::with_hosts(2);
+    world.boot("a", &pinned(1), "h1");
+    let id = begin(&mut world, "h1", SPEC).unwrap();
+    world
+        .run(Command::CancelOperation { operation: id })
+        .unwrap();
+    assert_eq!(failure(&world, id), "OPERATION_CANCELLED");
+    assert!(!is_cordoned(&world, "h1"));
+}
+
+#[test]
+fn a_host_is_not_removed_while_it_is_drained() {
+    let mut world = World::with_hosts(2);
+    world.boot("a", &pinned(1), "h1");
+    let id = begin(&mut world, "h1", SPEC).unwrap();
+    let a = move_one(&mut world, id, "a").unwrap();
+    arrive(&mut world, a);
+    let remove = Command::RemoveHost {
+        host: host_name("h1"),
+    };
+    assert_eq!(reason(&world.run(remove.clone())), "HOST_IS_DRAINED");
+    record(&mut world, id, "a", None).unwrap();
+    world.run(remove).unwrap();
+}
+
+#[test]
+fn a_vm_that_is_busy_is_tried_so_many_times() {
+    let mut world = World::with_hosts(2);
+    world.boot("a", &pinned(1), "h1");
+    let id = begin(&mut world, "h1", SPEC).unwrap();
+    for _ in 1..ATTEMPTS_MAX {
+        record(&mut world, id, "a", Some(busy())).unwrap();
+        assert_eq!(progress(&world, id, "a"), Progress::Waiting);
+    }
+    record(&mut world, id, "a", Some(busy())).unwrap();
+    assert!(matches!(progress(&world, id, "a"), Progress::Stays { .. }));
+    assert_eq!(failure(&world, id), "VMS_STAY");
+}
+
+/// Goal: what becomes of a VM by other hands is seen.
+#[test]
+fn a_vm_that_is_deleted_or_moved_meanwhile_is_no_failure() {
+    let mut world = World::with_hosts(2);
+    for vm in ["a", "b"] {
+        world.boot(vm, &pinned(1), "h1");
+    }
+    let id = begin(&mut world, "h1", SPEC).unwrap();
+    let other = world.begin_migration("a", "h2").unwrap();
+    arrive(&mut world, other);
+    let refused = move_one(&mut world, id, "a").unwrap_err();
+    assert_eq!(refused.reason, "VM_NOT_ON_HOST");
+    record(&mut world, id, "a", Some(refused)).unwrap();
+    let operation = operation_id(world.fresh());
+    let delete = Command::BeginDelete {
+        operation,
+        vm: vm_name("b"),
+        lease: world.lease(),
+    };
+    world.run(delete).unwrap();
+    world.log(operation, Step::Destroy, Mark::Started).unwrap();
+    let done = Effect::CompleteDelete;
+    let gone = world.advance(operation, Step::Destroy, Mark::Succeeded, done);
+    gone.unwrap();
+    let not_found = Refusal::not_found("vm", vm_name("b"));
+    record(&mut world, id, "b", Some(not_found)).unwrap();
+    assert_eq!(progress(&world, id, "b"), Progress::Gone);
+    assert_eq!(world.operation(id).outcome, Some(Outcome::Succeeded));
+}
+
+/// Goal: a VM that was on its way to the host when the drain began is moved too.
+#[test]
+fn a_vm_that_arrives_is_moved_too() {
+    let mut world = World::with_hosts(2);
+    world.boot("a", &pinned(1), "h1");
+    world.boot("c", &pinned(1), "h2");
+    let arriving = world.begin_migration("c", "h1").unwrap();
+    let id = begin(&mut world, "h1", SPEC).unwrap();
+    let a = move_one(&mut world, id, "a").unwrap();
+    let refused = move_one(&mut world, id, "c").unwrap_err();
+    assert_eq!(refused.reason, "VM_BUSY");
+    record(&mut world, id, "c", Some(refused)).unwrap();
+    arrive(&mut world, a);
+    record(&mut world, id, "a", None).unwrap();
+    arrive(&mut world, arriving);
+    let c = move_one(&mut world, id, "c").unwrap();
+    arrive(&mut world, c);
+    record(&mut world, id, "c", None).unwrap();
+    assert_eq!(world.operation(id).outcome, Some(Outcome::Succeeded));
+}
+
+/// When a conductor dies: at which effect, and whether that was done.
+type Death = (usize, bool);
+
+/// A drain of three VMs, of which one is busy at first, played to its end.
+struct Play {
+    world: World,
+    id: OperationId,
+    busy: Option<OperationId>,
+    drainer: Drainer,
+    effects: usize,
+    /// What was begun for each of its moves.
+    begun: BTreeSet<OperationId>,
+}
+
+impl Play {
+    fn new() -> Self {
+        let mut world = World::with_hosts(2);
+        for vm in ["a", "b"] {
+            world.boot(vm, &pinned(1), "h1");
+        }
+        let busy = Some(world.begin_boot("c", &pinned(1), "h1").unwrap());
+        let id = begin(&mut world, "h1", SPEC).unwrap();
+        let drainer = Drainer::new(world.operation(id));
+        Self {
+            world,
+            id,
+            busy,
+            drainer,
+            effects: 0,
+            begun: BTreeSet::new(),
+        }
+    }
+
+    /// Another conductor takes over, which knows nothing but what is recorded.
+    fn take_over(&mut self) {
+        self.world.now += 100_000;
+        let lease = LeaseRequest {
+            conductor: conductor("c2"),
+            ttl_ms: 10_000,
+        };
+        let operation = self.id;
+        let taken = self.world.run(Command::TakeLease { operation, lease });
+        // It may be done already.
+        if taken.is_ok() {
+            self.drainer = Drainer::new(self.world.operation(self.id));
+        }
+    }
+
+    fn next(&mut self) -> DrainEffect {
+        let moving: Vec<_> = drain(&self.world, self.id)
+            .moving()
+            .map(|(_, id)| id)
+            .collect();
+        let is_done = |id: &OperationId| self.world.operation(*id).is_done();
+        let ended = moving.into_iter().filter(is_done).collect();
+        let operation = self.world.operation(self.id).clone();
+        self.drainer
+            .next(&operation, &ended, TimeMs(self.world.now))
+    }
+
+    /// Carries an effect out; its answer is heard or not.
+    fn perform(&mut self, effect: DrainEffect, is_heard: bool) {
+        match effect {
+            DrainEffect::Move(vm) => match move_one(&mut self.world, self.id, vm.as_str()) {
+                Ok(begun) => drop(self.begun.insert(begun)),
+                Err(refusal) if is_heard => {
+                    self.drainer.refused(vm, refusal, TimeMs(self.world.now));
+                }
+                Err(_) => {}
+            },
+            DrainEffect::Record { vm, refusal } => {
+                let recorded = record(&mut self.world, self.id, vm.as_str(), refusal);
+                if is_heard {
+                    self.drainer.recorded(recorded.as_ref().copied());
+                }
+            }
+            DrainEffect::Await { moves, ms } => match (moves.first(), self.busy.take()) {
+                (Some(mover), busy) => {
+                    self.busy = busy;
+                    arrive(&mut self.world, *mover);
+                }
+                (None, Some(boot)) => {
+                    self.world.log(boot, Step::Spawn, Mark::Started).unwrap();
+                    let (mark, done) = (Mark::Succeeded, Effect::CompleteBoot);
+                    self.world.advance(boot, Step::Spawn, mark, done).unwrap();
+                    self.world.now += ms;
+                }
+                (None, None) => self.world.now += ms,
+            },
+            DrainEffect::Done(_) => {}
+        }
+    }
+
+    /// Plays to the end; returns how many effects there were.
+    fn play(mut self, death: Option<Death>) -> usize {
+        for _ in 0..200 {
+            let effect = self.next();
+            if matches!(effect, DrainEffect::Done(_)) {
+                self.check(death);
+                return self.effects;
+            }
+            let dies = death.filter(|(at, _)| *at == self.effects);
+            self.effects += 1;
+            match dies {
+                None => self.perform(effect, true),
+                Some((_, false)) => self.take_over(),
+                Some((_, true)) => {
+                    self.perform(effect, false);
+                    self.take_over();
+                }
+            }
+        }
+        panic!("no end with {death:?}: {:#?}", drain(&self.world, self.id));
+    }
+
+    fn check(&self, death: Option<Death>) {
+        let operation = self.world.operation(self.id);
+        assert_eq!(operation.outcome, Some(Outcome::Succeeded), "{death:?}");
+        for vm in ["a", "b", "c"] {
+            let host = self.world.state.vm(&vm_name(vm)).unwrap().host.clone();
+            assert_eq!(host, Some(host_name("h2")), "{vm} {death:?}");
+        }
+        // Each was moved once, whoever asked for it.
+        let operations = self.world.state.operations().values();
+        let moves = operations.filter(|o| matches!(o.kind, Kind::LiveMigrate { .. }));
+        assert_eq!((moves.count(), self.begun.len()), (3, 3), "{death:?}");
+    }
+}
+
+#[test]
+fn a_drain_ends_the_same_whenever_its_conductor_dies() {
+    let effects = Play::new().play(None);
+    assert!(effects > 10, "{effects}");
+    for at in 0..effects {
+        for is_done in [false, true] {
+            Play::new().play(Some((at, is_done)));
+        }
+    }
+    println!("{} deaths", effects * 2);
+}
