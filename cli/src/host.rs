@@ -262,6 +262,7 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
     let mut fields = vec![("state", state(&host).to_owned())];
     fields.extend(host.shape_refused.clone().map(|why| ("shape refused", why)));
     fields.extend(host.fenced.as_ref().map(|f| ("fenced by", fenced(f))));
+    fields.extend(drain::of_host(session, &host).await?);
     for hit in &response.hits {
         let vm = hit.vm.trim_start_matches("vms/");
         fields.push(("hit", format!("vm {vm}: {}", hit.reason)));

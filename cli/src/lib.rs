@@ -30,6 +30,7 @@ pub mod class;
 pub mod cluster;
 pub mod demo;
 pub mod dev;
+pub mod drained;
 pub mod draw;
 pub mod fit;
 pub mod flavor;

@@ -1,6 +1,6 @@
 //! `berth operation`: looks at long operations, waits for them, cancels them.
 
-use berth_domain::operation::{Operation, Outcome};
+use berth_domain::operation::{Drain, Operation, Outcome, Subject};
 use berth_proto::operation::v1::operation_service_client::OperationServiceClient;
 use berth_proto::operation::v1::{
     CancelOperationRequest, GetOperationRequest, ListOperationsRequest,
@@ -8,7 +8,7 @@ use berth_proto::operation::v1::{
 
 use crate::arguments::Operation as Verb;
 use crate::session::{Session, creator, read_all, request_id, resource};
-use crate::{all_pages, call, output, progress};
+use crate::{all_pages, call, drained, output, progress};
 
 /// Runs the command.
 ///
@@ -68,12 +68,12 @@ async fn list(session: &Session, running: bool) -> anyhow::Result<()> {
                 o.kind.plan().title.to_owned(),
                 o.subject_name().to_owned(),
                 state(o),
-                step.to_owned(),
+                o.drain().map_or_else(|| step.to_owned(), counted),
             ]
         })
         .collect();
     output::table(
-        ["operation", "kind", "vm", "state", "last step"],
+        ["operation", "kind", "vm or host", "state", "last step"],
         rows,
         "there is no operation",
     );
@@ -91,6 +91,9 @@ fn show(session: &Session, operation: &Operation) -> anyhow::Result<()> {
     for line in progress::ahead(operation) {
         output::print(line);
     }
+    for drained in operation.drain().iter().flat_map(|drain| &drain.vms) {
+        output::print(format!("  {}", drained::line(drained)));
+    }
     if let Some(Outcome::Failed(refusal)) = &operation.outcome {
         output::message(output::refusal(refusal));
     }
@@ -105,7 +108,13 @@ fn summary(session: &Session, operation: &Operation) -> anyhow::Result<()> {
     output::fields(&[
         ("operation", operation.id.to_string()),
         ("kind", operation.kind.plan().title.to_owned()),
-        ("vm", operation.subject_name().to_owned()),
+        (
+            match operation.subject {
+                Subject::Vm(_) => "vm",
+                Subject::Drain(_) => "host",
+            },
+            operation.subject_name().to_owned(),
+        ),
         ("state", state(operation)),
         (
             "conductor",
@@ -117,6 +126,12 @@ fn summary(session: &Session, operation: &Operation) -> anyhow::Result<()> {
         ("creator", creator(&operation.ownership)),
     ]);
     Ok(())
+}
+
+/// Returns how far a drain is, in a few words.
+fn counted(drain: &Drain) -> String {
+    let tally = drain.tally();
+    format!("{} of {} moved", tally.moved + tally.gone, drain.vms.len())
 }
 
 pub(crate) fn state(operation: &Operation) -> String {

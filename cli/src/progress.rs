@@ -13,7 +13,7 @@ use tonic::Streaming;
 
 use crate::bar::Bar;
 use crate::session::{Session, resource};
-use crate::{call, migration, output};
+use crate::{call, drained, migration, output};
 
 /// How long one call waits for an update; then it is repeated.
 const WAIT_SECONDS: i64 = 1;
@@ -25,7 +25,21 @@ const WAIT_SECONDS: i64 = 1;
 ///
 /// Why the operation failed, or why its status can no longer be read.
 pub async fn follow(session: &Session, name: &str) -> anyhow::Result<Operation> {
+    let operation = until_end(session, name).await?;
+    match &operation.outcome {
+        Some(Outcome::Failed(refusal)) => Err(refusal.clone().into()),
+        Some(Outcome::Succeeded) | None => Ok(operation),
+    }
+}
+
+/// As [`follow`], and returns the operation also if it has failed.
+///
+/// # Errors
+///
+/// Why its status can no longer be read.
+pub async fn until_end(session: &Session, name: &str) -> anyhow::Result<Operation> {
     let mut shown = 0;
+    let mut drained = drained::Shown::default();
     let mut bar = Bar::new();
     let mut watch = None;
     let mut is_watched = session.json();
@@ -49,10 +63,15 @@ pub async fn follow(session: &Session, name: &str) -> anyhow::Result<Operation> 
             }
         }
         shown = shown.max(operation.log.len());
-        match &operation.outcome {
-            Some(Outcome::Succeeded) => return Ok(operation),
-            Some(Outcome::Failed(refusal)) => return Err(refusal.clone().into()),
-            None => {}
+        if let Some(drain) = operation.drain()
+            && !session.json()
+        {
+            for line in drained.lines(drain) {
+                output::message(&line);
+            }
+        }
+        if operation.is_done() {
+            return Ok(operation);
         }
         if let Kind::LiveMigrate { migration } = operation.kind
             && !is_watched

@@ -10,9 +10,9 @@ pub enum HostMoves {
     /// Move all VMs to other hosts and cordon the host
     ///
     /// Shows the plan first. Then the host is cordoned and its VMs are moved, a limited number at a
-    /// time: running ones live, stopped ones as they are. If the command is interrupted, moves that
-    /// have started continue; repeated, it continues with the remaining VMs. The host stays cordoned
-    /// until `berth host uncordon`, also if the command fails or is interrupted.
+    /// time: running ones live, stopped ones as they are. The drain is an operation: it goes on if the
+    /// command is interrupted, `berth operation wait` follows it and `berth operation cancel` cancels it,
+    /// which uncordons the host. Otherwise the host stays cordoned until `berth host uncordon`.
     Drain {
         /// Name of the host
         host: String,
@@ -44,8 +44,11 @@ pub struct DrainOptions {
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub parallel: u32,
     /// Only show the plan of the moves
-    #[arg(long, visible_alias = "dry-run")]
+    #[arg(long, visible_alias = "dry-run", conflicts_with_all = ["no_wait", "request_id"])]
     pub validate_only: bool,
+    /// Options of the operation
+    #[command(flatten)]
+    pub run: Run,
 }
 
 /// Verbs of VMs that move them while they are stopped.

@@ -1,16 +1,20 @@
 //! `berth host drain` and `berth host evacuate`: the plan, then each move as it ends.
 
+use berth_domain::host::Host;
+use berth_domain::operation::{self, DrainedVm, Operation, Progress};
 use berth_domain::refusal::{Code, Refusal};
 use berth_proto::conductor::v1::DrainHostRequest;
 use berth_proto::conductor::v1::drain_host_response::{Cordoned, Ended, Event, Plan};
+use berth_proto::operation::v1::ListOperationsRequest;
+use berth_proto::operation::v1::operation_service_client::OperationServiceClient;
 use berth_proto::scheduler::v1::migration::Kind;
 use berth_proto::scheduler::v1::{PlannedMove, StuckVm};
 use berth_proto::status::from_status;
 use serde_json::json;
 
 use crate::arguments::{DrainOptions, HostMoves};
-use crate::output;
-use crate::session::{Session, resource, short};
+use crate::session::{Session, read_all, request_id, resource, short};
+use crate::{all_pages, migration, output, progress};
 
 /// Runs the command.
 pub(super) async fn run(session: &Session, verb: HostMoves) -> anyhow::Result<()> {
@@ -36,6 +40,55 @@ pub(super) async fn run(session: &Session, verb: HostMoves) -> anyhow::Result<()
     }
 }
 
+/// Returns the drain of a host that runs, or that has cordoned it, as a field.
+pub(super) async fn of_host(
+    session: &Session,
+    host: &Host,
+) -> anyhow::Result<Option<(&'static str, String)>> {
+    if !host.cordoned {
+        return Ok(None);
+    }
+    let request = ListOperationsRequest::default();
+    let all = all_pages!(
+        session,
+        OperationServiceClient,
+        list_operations,
+        request,
+        operations
+    );
+    let drains = all
+        .into_iter()
+        .filter(|operation| operation.drain.is_some());
+    let drains: Vec<Operation> = read_all(drains.collect::<Vec<_>>())?;
+    let of_host = |operation: &&Operation| operation.drain().is_some_and(|d| d.host == host.name);
+    let Some(latest) = drains
+        .iter()
+        .filter(of_host)
+        .max_by_key(|o| (o.created_at, o.id))
+    else {
+        return Ok(None);
+    };
+    let Some(drain) = latest.drain() else {
+        return Ok(None);
+    };
+    let (id, by, since) = (latest.id, &drain.by, migration::time(latest.created_at));
+    if !latest.is_done() {
+        let tally = drain.tally();
+        let (moved, vms) = (tally.moved + tally.gone, drain.vms.len());
+        let text = format!("operation {id}, {moved} of {vms} VMs moved, for {by} since {since}");
+        return Ok(Some(("drained by", text)));
+    }
+    // It was cordoned by another hand, before or since.
+    if drain.was_cordoned || latest.cancelled {
+        return Ok(None);
+    }
+    let text = format!(
+        "drain {id}, for {by} since {since}; `berth host uncordon {}` lifts it",
+        host.name
+    );
+    Ok(Some(("cordoned by", text)))
+}
+
 /// How the VMs of a host are moved.
 #[derive(Clone, Copy)]
 struct MoveOptions {
@@ -52,6 +105,10 @@ struct Outcome {
     plan: Plan,
     /// Whether the host was cordoned.
     cordoned: bool,
+    /// The drain, if it is an operation.
+    operation: Option<String>,
+    /// Why it ended, if it was cancelled.
+    cancelled: Option<Refusal>,
     moved: Vec<(String, String)>,
     stayed: Vec<(String, Refusal)>,
 }
@@ -68,6 +125,8 @@ async fn drain(
         cold: how.cold,
         parallel_max: options.parallel,
         validate_only: options.validate_only,
+        no_wait: options.run.no_wait,
+        request_id: request_id(options.run.request_id),
     };
     let response = session.conductor().await?.drain_host(request).await;
     let mut stream = response.map_err(|s| from_status(&s))?.into_inner();
@@ -79,18 +138,29 @@ async fn drain(
                     let refusal = stuck.refusal.clone().unwrap_or_default().try_into()?;
                     outcome.stayed.push((short(&stuck.vm).to_owned(), refusal));
                 }
-                if !session.json() {
+                if !session.json() && !options.run.no_wait {
                     show(host, &plan);
                 }
                 outcome.plan = plan;
             }
-            Some(Event::Cordoned(Cordoned { already })) => {
+            Some(Event::Cordoned(Cordoned { already, operation })) => {
                 outcome.cordoned = true;
                 let note = match already {
                     true => "was cordoned already",
                     false => "is cordoned",
                 };
                 output::message(format!("host {host} {note}: no new VMs are placed there"));
+                if !operation.is_empty() {
+                    let operation = short(&operation).to_owned();
+                    outcome.operation = Some(operation.clone());
+                    if options.run.no_wait {
+                        return begun(session, host, &operation);
+                    }
+                    // It goes on without the conductor that began it.
+                    drop(stream);
+                    follow(session, host, &operation, &mut outcome).await?;
+                    break;
+                }
             }
             Some(Event::Begun(begun)) => {
                 output::message(format!("{} is being moved", short(&begun.vm)));
@@ -100,6 +170,65 @@ async fn drain(
         }
     }
     finish(session, host, how, options, &outcome)
+}
+
+/// Shows a drain that is not waited for.
+fn begun(session: &Session, host: &str, operation: &str) -> anyhow::Result<()> {
+    if session.json() {
+        return output::json(&json!({"operation": operation}));
+    }
+    output::print(operation);
+    output::message(format!("operation {operation} drains host {host}"));
+    output::message(how_to_go_on(operation));
+    Ok(())
+}
+
+fn how_to_go_on(operation: &str) -> String {
+    format!(
+        "`berth operation wait {operation}` follows it, `berth operation cancel {operation}` cancels it"
+    )
+}
+
+/// Follows a drain until it has ended.
+async fn follow(
+    session: &Session,
+    host: &str,
+    id: &str,
+    outcome: &mut Outcome,
+) -> anyhow::Result<()> {
+    let operation = tokio::select! {
+        followed = progress::until_end(session, id) => followed?,
+        interrupted = tokio::signal::ctrl_c() => {
+            interrupted?;
+            let message = format!("the drain of host {host} goes on as operation {id}");
+            return Err(Refusal::new(Code::Cancelled, "INTERRUPTED", message)
+                .with_hint(how_to_go_on(id))
+                .with("operation", id)
+                .into());
+        }
+    };
+    let Some(drain) = operation.drain() else {
+        return Ok(());
+    };
+    let failed = match &operation.outcome {
+        Some(operation::Outcome::Failed(refusal)) => Some(refusal),
+        Some(operation::Outcome::Succeeded) | None => None,
+    };
+    outcome.cancelled = failed.filter(|_| operation.cancelled).cloned();
+    outcome.stayed.clear();
+    for DrainedVm { vm, progress, .. } in &drain.vms {
+        let vm = vm.to_string();
+        match progress {
+            Progress::Moved { host } => outcome.moved.push((vm, host.to_string())),
+            Progress::Gone => outcome.moved.push((vm, String::new())),
+            Progress::Stays { refusal } => outcome.stayed.push((vm, refusal.clone())),
+            Progress::Waiting | Progress::Moving { .. } => {
+                let why = failed.cloned();
+                outcome.stayed.extend(why.map(|why| (vm, why)));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Shows the plan as a table.
@@ -181,9 +310,13 @@ fn finish(
         output::json(&json!({
             "plan": planned,
             "cordoned": outcome.cordoned,
+            "operation": outcome.operation,
             "moved": moved,
             "stayed": stayed,
         }))?;
+    }
+    if let Some(refusal) = &outcome.cancelled {
+        return Err(refusal.clone().into());
     }
     let lift = format!("`berth host uncordon {host}` lifts it");
     if outcome.stayed.is_empty() {

@@ -1,43 +1,44 @@
-//! A drain: every VM of a host is moved away, so many at a time.
+//! `DrainHost`: a drain is planned, begun as an operation, and followed for its caller.
 //!
-//! Not an operation of its own: each move is one, and is carried on by whichever conductor there
-//! is. What is lost with a conductor is the list, which is made again when the drain is requested
-//! again.
+//! Not here: what is done next for it ([`berth_saga::drain`]), and that it is done ([`drive`]).
 //!
-//! Invariant: no more moves are in progress for one drain than were requested.
+//! Invariant: a reader that disconnects ends nothing, from cluster version 4 on. Before, there is no
+//! such operation, and the drain is [`streamed`].
 
+mod drive;
+mod streamed;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use berth_domain::name::HostName;
-use berth_domain::operation::{Operation, Outcome};
+use berth_domain::name::{HostName, VmName};
+use berth_domain::operation::drain::{DRAINED_MAX, PARALLEL, PARALLEL_MAX};
+use berth_domain::operation::{Drain, DrainSpec, Operation, Outcome, Progress};
 use berth_domain::refusal::{Code, Refusal};
+use berth_domain::version::{CLUSTER_TOO_OLD, ServiceVersion};
 use berth_proto::conductor::v1::drain_host_response::{Begun, Cordoned, Ended, Event, Plan};
 use berth_proto::conductor::v1::{DrainHostRequest, DrainHostResponse};
 use berth_proto::convert::{Invalid, ResourceName as _, field};
-use berth_proto::scheduler::v1::migration::Kind;
-use berth_proto::scheduler::v1::{
-    PlanDrainRequest, PlanDrainResponse, PlannedMove, ScheduleMigrationRequest, ScheduleMoveRequest,
-};
+use berth_proto::scheduler::v1::{BeginDrainRequest, PlanDrainRequest, PlanDrainResponse};
 use berth_proto::status::to_status;
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
+pub(crate) use drive::drive;
+
 use crate::service::ConductorApi;
 
-/// The default number of concurrent moves.
-const PARALLEL: u32 = 4;
-/// How many at most.
-const PARALLEL_MAX: u32 = 64;
-/// How long to wait before a scheduler that did not answer is queried again for the end of a move.
-const AGAIN_AFTER: Duration = Duration::from_millis(250);
+/// How often a drain is read that is followed.
+const READ_INTERVAL: Duration = Duration::from_millis(250);
 /// How many messages may be on their way to a reader.
 const AHEAD_MAX: usize = 16;
 
 /// The stream of events of a drain.
 pub(crate) type Events = ReceiverStream<Result<DrainHostResponse, Status>>;
+/// Where they are sent.
+type Sender = mpsc::Sender<Result<DrainHostResponse, Status>>;
 
 /// Plans a drain and begins it.
 pub(crate) async fn begin(
@@ -46,179 +47,212 @@ pub(crate) async fn begin(
     stopping: CancellationToken,
 ) -> Result<Events, Status> {
     let host: HostName = field::name(&request.host, "host")?;
-    let parallel = match request.parallel_max {
-        0 => PARALLEL,
-        number if number <= PARALLEL_MAX => number,
-        _ => {
-            let rule = format!("must be at most {PARALLEL_MAX}");
-            return Err(Invalid::new("parallel_max", rule).into());
-        }
-    };
-    if request.cold && request.evacuate {
-        let rule = "must be false for an evacuation, which restarts all VMs";
-        return Err(Invalid::new("cold", rule).into());
-    }
+    let spec = spec(&request)?;
     let plan_request = PlanDrainRequest {
         host: host.resource_name(),
-        evacuate: request.evacuate,
-        cold: request.cold,
+        evacuate: spec.evacuate,
+        cold: spec.cold,
     };
     let plan = api.tools.scheduler.plan_drain(plan_request).await;
     let plan = plan.map_err(|refusal| to_status(&refusal))?;
     let (sender, receiver) = mpsc::channel(AHEAD_MAX);
+    let event = Plan {
+        moves: plan.moves.clone(),
+        stuck: plan.stuck.clone(),
+    };
+    if request.validate_only {
+        send(&sender, Event::Plan(event)).await;
+        return Ok(ReceiverStream::new(receiver));
+    }
+    let operation = match drains_by_operation(&api, request.no_wait).await {
+        Ok(true) => Some(begin_operation(&api, &host, spec, &plan, request.request_id).await),
+        Ok(false) => None,
+        Err(refusal) => Some(Err(refusal)),
+    };
+    let operation = operation.transpose();
+    let operation = operation.map_err(|refusal| to_status(&refusal))?;
+    let no_wait = request.no_wait;
     tokio::spawn(async move {
-        let drain = Drain {
-            api,
-            host,
-            parallel: parallel as usize,
-            sender: sender.clone(),
+        let reader = sender.clone();
+        let followed = async move {
+            send(&sender, Event::Plan(event)).await;
+            match operation {
+                Some(operation) => follow(&api, operation, &plan, no_wait, &sender).await,
+                None => {
+                    let parallel = spec.parallel as usize;
+                    streamed::run(api, host, parallel, plan.moves, sender).await;
+                }
+            }
         };
         tokio::select! {
-            () = drain.run(plan, request.validate_only) => {}
-            () = sender.closed() => {}
+            () = followed => {}
+            () = reader.closed() => {}
             () = stopping.cancelled() => {}
         }
     });
     Ok(ReceiverStream::new(receiver))
 }
 
-struct Drain {
-    api: ConductorApi,
-    host: HostName,
-    parallel: usize,
-    sender: mpsc::Sender<Result<DrainHostResponse, Status>>,
+fn spec(request: &DrainHostRequest) -> Result<DrainSpec, Invalid> {
+    let parallel = match request.parallel_max {
+        0 => PARALLEL,
+        number if number <= PARALLEL_MAX => number,
+        _ => {
+            let rule = format!("must be at most {PARALLEL_MAX}");
+            return Err(Invalid::new("parallel_max", rule));
+        }
+    };
+    if request.cold && request.evacuate {
+        let rule = "must be false for an evacuation, which restarts all VMs";
+        return Err(Invalid::new("cold", rule));
+    }
+    Ok(DrainSpec {
+        evacuate: request.evacuate,
+        cold: request.cold,
+        parallel,
+    })
 }
 
-impl Drain {
-    async fn run(&self, plan: PlanDrainResponse, validate_only: bool) {
-        let moves = plan.moves.clone();
-        let event = Plan {
-            moves: plan.moves,
-            stuck: plan.stuck,
-        };
-        self.send(Event::Plan(event)).await;
-        if validate_only {
-            return;
-        }
-        match self.cordon().await {
-            Ok(cordoned) => self.send(Event::Cordoned(cordoned)).await,
-            Err(refusal) => {
-                let _ = self.sender.send(Err(to_status(&refusal))).await;
-                return;
-            }
-        }
-        let mut moves = moves.into_iter();
-        let mut under_way = JoinSet::new();
-        loop {
-            while under_way.len() < self.parallel
-                && let Some(planned) = moves.next()
-            {
-                if let Some(operation) = self.move_one(&planned).await {
-                    let api = self.api.clone();
-                    under_way.spawn(async move { ended(&api, operation, planned.vm).await });
-                }
-            }
-            match under_way.join_next().await {
-                Some(Ok(ended)) => self.send(Event::Ended(ended)).await,
-                Some(Err(error)) => tracing::error!(%error, "a move is not watched any more"),
-                None => return,
-            }
-        }
-    }
-
-    /// Closes the host to new VMs.
-    async fn cordon(&self) -> Result<Cordoned, Refusal> {
-        let scheduler = &self.api.tools.scheduler;
-        let already = scheduler.host(&self.host).await?.cordoned;
-        scheduler.cordon(&self.host).await?;
-        Ok(Cordoned { already })
-    }
-
-    /// Begins a move. Where a guest of a dead host goes was planned together with all others, so that
-    /// each finds a host: the plan is followed as long as no other claim takes what it needs. What
-    /// moves while it runs gets a new choice of host.
-    async fn move_one(&self, planned: &PlannedMove) -> Option<Operation> {
-        let scheduler = self.api.tools.scheduler.clone();
-        let vm = planned.vm.clone();
-        let kind = planned.kind();
-        // What was planned for the guest of a dead host.
-        let preferred = (kind == Kind::Evacuation).then(|| planned.clone());
-        let (preferred_host, preferred_assignment) = match preferred {
-            Some(preferred) => (preferred.destination, preferred.assignment),
-            None => (String::new(), None),
-        };
-        let begun = self.api.begin_operation(async move {
-            if kind == Kind::Live {
-                let request = ScheduleMigrationRequest {
-                    vm,
-                    ..ScheduleMigrationRequest::default()
-                };
-                return scheduler.schedule_migration(request).await;
-            }
-            let request = ScheduleMoveRequest {
-                vm,
-                evacuate: kind == Kind::Evacuation,
-                preferred_host,
-                preferred_assignment,
-                ..ScheduleMoveRequest::default()
-            };
-            scheduler.schedule_move(request).await
-        });
-        match begun.await {
-            Ok(operation) => {
-                let begun = Begun {
-                    vm: planned.vm.clone(),
-                    operation: operation.id.resource_name(),
-                };
-                self.send(Event::Begun(begun)).await;
-                Some(operation)
-            }
-            Err(refusal) => {
-                let ended = Ended {
-                    vm: planned.vm.clone(),
-                    host: self.host.resource_name(),
-                    refusal: Some((&refusal).into()),
-                };
-                self.send(Event::Ended(ended)).await;
-                None
-            }
-        }
-    }
-
-    async fn send(&self, event: Event) {
-        let message = DrainHostResponse { event: Some(event) };
-        // A reader that disconnects ends the drain by itself.
-        let _ = self.sender.send(Ok(message)).await;
-    }
-}
-
-/// Waits for the end of a move.
-async fn ended(api: &ConductorApi, operation: Operation, vm: String) -> Ended {
+/// Returns whether a drain is an operation. Refuses one that is not to be waited for, and would end
+/// with its reader.
+async fn drains_by_operation(api: &ConductorApi, no_wait: bool) -> Result<bool, Refusal> {
     let scheduler = &api.tools.scheduler;
-    let outcome = loop {
-        match scheduler.wait_for(operation.id).await {
+    let cluster = scheduler.cluster_version().await?;
+    let present = cluster.min(scheduler.version());
+    let needed = ServiceVersion::DRAINS;
+    if present < needed && no_wait {
+        let message = format!(
+            "a drain that is not waited for requires cluster version {needed}, the cluster is at \
+             {present}"
+        );
+        return Err(
+            Refusal::new(Code::FailedPrecondition, CLUSTER_TOO_OLD, message)
+                .with("cluster_version", present)
+                .with("needed_version", needed)
+                .with_hint(
+                    "upgrade every scheduler and conductor, then `berth cluster upgrade finalize`",
+                ),
+        );
+    }
+    Ok(present >= needed)
+}
+
+async fn begin_operation(
+    api: &ConductorApi,
+    host: &HostName,
+    spec: DrainSpec,
+    plan: &PlanDrainResponse,
+    request_id: String,
+) -> Result<Operation, Refusal> {
+    let scheduler = api.tools.scheduler.clone();
+    let command = BeginDrainRequest {
+        host: host.resource_name(),
+        spec: Some((&spec).into()),
+        // Where there are more, the refusal says so.
+        moves: plan.moves.iter().take(DRAINED_MAX).cloned().collect(),
+        request_id,
+        ..BeginDrainRequest::default()
+    };
+    api.begin_operation(async move { scheduler.begin_drain(command).await })
+        .await
+}
+
+async fn send(sender: &Sender, event: Event) {
+    let message = DrainHostResponse { event: Some(event) };
+    // A reader that disconnects is noticed elsewhere.
+    let _ = sender.send(Ok(message)).await;
+}
+
+/// Sends what becomes of a drain until it has ended.
+async fn follow(
+    api: &ConductorApi,
+    begun: Operation,
+    plan: &PlanDrainResponse,
+    no_wait: bool,
+    sender: &Sender,
+) {
+    let already = begun.drain().is_some_and(|drain| drain.was_cordoned);
+    let operation = begun.id.resource_name();
+    let cordoned = Cordoned { already, operation };
+    send(sender, Event::Cordoned(cordoned)).await;
+    if no_wait {
+        return;
+    }
+    let mut shown = Shown {
+        progress: BTreeMap::new(),
+        stuck: plan.stuck.iter().map(|stuck| stuck.vm.clone()).collect(),
+    };
+    loop {
+        match api.tools.scheduler.operation(begun.id).await {
             Ok(now) => {
-                if let Some(outcome) = now.outcome {
-                    break outcome;
+                for event in shown.events(&now) {
+                    send(sender, event).await;
+                }
+                if now.is_done() {
+                    return;
                 }
             }
-            // Forgotten, so that it has ended long ago.
-            Err(refusal) if refusal.code == Code::NotFound => break Outcome::Succeeded,
-            Err(_) => tokio::time::sleep(AGAIN_AFTER).await,
+            // It has ended, and is forgotten.
+            Err(refusal) if refusal.code == Code::NotFound => return,
+            Err(refusal) => tracing::debug!(%refusal, "reading a drain failed"),
         }
-    };
-    let record = match operation.vm() {
-        Some(vm) => scheduler.vm(vm).await.ok(),
-        None => None,
-    };
-    let host = record.and_then(|(record, _)| record.host);
-    let refusal: Option<Refusal> = match outcome {
-        Outcome::Succeeded => None,
-        Outcome::Failed(refusal) => Some(refusal),
-    };
-    Ended {
-        vm,
-        host: field::name_or_empty(host.as_ref()),
-        refusal: refusal.as_ref().map(Into::into),
+        tokio::time::sleep(READ_INTERVAL).await;
+    }
+}
+
+/// What a reader has seen of a drain.
+struct Shown {
+    progress: BTreeMap<VmName, Progress>,
+    /// What the plan said of it already.
+    stuck: BTreeSet<String>,
+}
+
+impl Shown {
+    /// Returns the events since.
+    fn events(&mut self, operation: &Operation) -> Vec<Event> {
+        let Some(drain) = operation.drain() else {
+            return Vec::new();
+        };
+        let cancelled = match &operation.outcome {
+            Some(Outcome::Failed(refusal)) if operation.cancelled => Some(refusal),
+            Some(Outcome::Failed(_) | Outcome::Succeeded) | None => None,
+        };
+        let mut events = Vec::new();
+        for drained in &drain.vms {
+            let vm = &drained.vm;
+            let mut progress = drained.progress.clone();
+            if let (Progress::Waiting, Some(refusal)) = (&progress, cancelled) {
+                let refusal = refusal.clone();
+                progress = Progress::Stays { refusal };
+            }
+            if self.progress.get(vm) == Some(&progress) {
+                continue;
+            }
+            events.extend(self.event(drain, vm, &progress));
+            self.progress.insert(vm.clone(), progress);
+        }
+        events
+    }
+
+    fn event(&self, drain: &Drain, vm: &VmName, progress: &Progress) -> Option<Event> {
+        let vm = vm.resource_name();
+        let ended = |host: String, refusal: Option<&Refusal>| {
+            Some(Event::Ended(Ended {
+                vm: vm.clone(),
+                host,
+                refusal: refusal.map(Into::into),
+            }))
+        };
+        match progress {
+            Progress::Waiting => None,
+            Progress::Moving { operation } => Some(Event::Begun(Begun {
+                vm,
+                operation: operation.resource_name(),
+            })),
+            Progress::Moved { host } => ended(host.resource_name(), None),
+            Progress::Gone => ended(String::new(), None),
+            Progress::Stays { .. } if self.stuck.contains(&vm) => None,
+            Progress::Stays { refusal } => ended(drain.host.resource_name(), Some(refusal)),
+        }
     }
 }

@@ -18,7 +18,9 @@ use berth_domain::vm::Vm;
 use berth_process::access;
 use berth_proto::client::SchedulerChannel;
 use berth_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
-use berth_proto::cluster::v1::{ListServicesRequest, RegisterServiceRequest};
+use berth_proto::cluster::v1::{
+    GetClusterStatusRequest, ListServicesRequest, RegisterServiceRequest,
+};
 use berth_proto::convert::operation::Advance;
 use berth_proto::convert::{Invalid, ResourceName as _, field};
 use berth_proto::host::v1::host_service_client::HostServiceClient;
@@ -525,6 +527,14 @@ impl Scheduler {
         };
         let answer = call!(self, ClusterServiceClient.register_service, request);
         answer.map(|_| ()).map_err(refusal)
+    }
+
+    /// Returns the version up to which the replicated format is used.
+    pub(crate) async fn cluster_version(&self) -> Result<ServiceVersion, Refusal> {
+        let request = GetClusterStatusRequest::default();
+        let answer = call!(self, ClusterServiceClient.get_cluster_status, request);
+        let answer = answer.map_err(refusal)?;
+        Ok(ServiceVersion::from_wire(answer.cluster_version))
     }
 
     /// Returns whether a registration stands as it was made.

@@ -23,6 +23,7 @@ use tokio::task::{Id, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
+use crate::drain;
 use crate::driver::{self, Tools};
 use crate::scheduler::Search;
 
@@ -108,6 +109,8 @@ enum Report {
 
 struct Supervisor {
     tools: Tools,
+    /// The way to itself, for what a drain begins.
+    handle: Handle,
     settings: Settings,
     carried: BTreeMap<OperationId, Carried>,
     tasks: JoinSet<Report>,
@@ -138,6 +141,7 @@ pub(crate) fn new(
     };
     let supervisor = Supervisor {
         tools,
+        handle: handle.clone(),
         settings,
         carried: BTreeMap::new(),
         tasks: JoinSet::new(),
@@ -229,7 +233,13 @@ impl Supervisor {
             carried.stop.cancel();
         }
         let stop = CancellationToken::new();
-        let driven = driver::drive(self.tools.clone(), operation, requested_at);
+        let (tools, handle) = (self.tools.clone(), self.handle.clone());
+        let driven = async move {
+            match operation.drain() {
+                Some(_) => drain::drive(tools, handle, operation).await,
+                None => driver::drive(tools, operation, requested_at).await,
+            }
+        };
         let stopped = stop.clone().cancelled_owned();
         let task = self.tasks.spawn(async move {
             tokio::select! {

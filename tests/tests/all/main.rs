@@ -18,6 +18,7 @@ mod learnt_schedulers;
 mod placement_cli;
 mod processes;
 mod scenarios_disks;
+mod scenarios_drain;
 mod scenarios_failover;
 mod scenarios_groups;
 mod scenarios_migration;

@@ -2,7 +2,8 @@
 //!
 //! The conductor that carries them out is filled in here.
 
-use berth_domain::name::HostName;
+use berth_domain::id::{Epoch, OperationId};
+use berth_domain::name::{HostName, VmName};
 use berth_domain::operation::Operation;
 use berth_domain::refusal::Refusal;
 use berth_proto::convert::ResourceName as _;
@@ -10,8 +11,9 @@ use berth_proto::host::v1::CordonHostRequest;
 use berth_proto::host::v1::host_service_client::HostServiceClient;
 use berth_proto::scheduler::v1::move_service_client::MoveServiceClient;
 use berth_proto::scheduler::v1::{
-    BeginRevertResizeRequest, BeginShelveRequest, ConfirmResizeRequest, PlanDrainRequest,
-    PlanDrainResponse, ScheduleMoveRequest, ScheduleUnshelveRequest,
+    BeginDrainRequest, BeginRevertResizeRequest, BeginShelveRequest, ConfirmResizeRequest,
+    MoveDrainedRequest, PlanDrainRequest, PlanDrainResponse, RecordDrainedRequest,
+    ScheduleMoveRequest, ScheduleUnshelveRequest,
 };
 
 use super::{Scheduler, given_or_new, read_operation, refusal};
@@ -86,6 +88,54 @@ impl Scheduler {
         request: PlanDrainRequest,
     ) -> Result<PlanDrainResponse, Refusal> {
         call!(self, MoveServiceClient.plan_drain, request).map_err(refusal)
+    }
+
+    /// Begins to drain a host.
+    pub(crate) async fn begin_drain(
+        &self,
+        mut request: BeginDrainRequest,
+    ) -> Result<Operation, Refusal> {
+        request.conductor = self.name.resource_name();
+        request.lease_ttl = self.wire_ttl();
+        request.request_id = given_or_new(request.request_id);
+        let answer = call!(self, MoveServiceClient.begin_drain, request);
+        read_operation(answer.map_err(refusal)?.operation)
+    }
+
+    /// Begins the move of a VM of a host that is drained. Repeated, it is the same move.
+    pub(crate) async fn move_drained(
+        &self,
+        drain: OperationId,
+        epoch: Epoch,
+        vm: &VmName,
+    ) -> Result<Operation, Refusal> {
+        let request = MoveDrainedRequest {
+            drain: drain.resource_name(),
+            epoch: epoch.0,
+            vm: vm.resource_name(),
+            conductor: self.name.resource_name(),
+            lease_ttl: self.wire_ttl(),
+        };
+        let answer = call!(self, MoveServiceClient.move_drained, request);
+        read_operation(answer.map_err(refusal)?.operation)
+    }
+
+    /// Records what became of a VM of a host that is drained.
+    pub(crate) async fn record_drained(
+        &self,
+        drain: OperationId,
+        epoch: Epoch,
+        vm: &VmName,
+        why: Option<&Refusal>,
+    ) -> Result<(), Refusal> {
+        let request = RecordDrainedRequest {
+            drain: drain.resource_name(),
+            epoch: epoch.0,
+            vm: vm.resource_name(),
+            refusal: why.map(Into::into),
+        };
+        let answer = call!(self, MoveServiceClient.record_drained, request);
+        answer.map(|_| ()).map_err(refusal)
     }
 
     /// Closes a host to new guests.
