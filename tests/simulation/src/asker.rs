@@ -119,6 +119,7 @@ impl<P> Asker<P> {
             Told::Lost => None,
             Told::Decided(_)
             | Told::Facts(_)
+            | Told::Drain(_)
             | Told::Expired(_)
             | Told::Registered(_)
             | Told::Service(_)

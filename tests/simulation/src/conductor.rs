@@ -1,16 +1,16 @@
 //! A conductor: drives the real sagas, keeps its leases, takes over what others left.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use berth_domain::agent::{Call, DomainStatus, Failure, Reply as AgentReply};
-use berth_domain::id::{ClaimId, OperationId, RequestId, TimeMs};
-use berth_domain::name::{HostName, ServiceName};
+use berth_domain::id::{ClaimId, MigrationId, OperationId, RequestId, TimeMs};
+use berth_domain::name::{HostName, ServiceName, VmName};
 use berth_domain::operation::Operation;
 use berth_domain::refusal::Refusal;
 use berth_domain::service::Service;
 use berth_domain::version::ServiceVersion;
-use berth_saga::{Effect, Ended, Event, Facts, Saga};
-use berth_scheduler::core::{Action, DecisionRequest};
+use berth_saga::{DrainEffect, Drainer, Effect, Ended, Event, Facts, Saga};
+use berth_scheduler::core::{Action, DecisionRequest, MoveDrained};
 use berth_state::Reply;
 use berth_state::command::{Command, LeaseRequest, RequestKey};
 
@@ -40,6 +40,12 @@ enum Purpose {
     Commit(OperationId, u64),
     /// A saga's next host.
     Next(OperationId, u64),
+    /// A drain, and which of its moves have ended.
+    Drain(OperationId, u64),
+    /// The begin of a move of a drain.
+    Move(OperationId, u64, VmName),
+    /// A record of a drain.
+    Record(OperationId, u64),
     /// A saga's facts.
     Refresh(OperationId, u64),
     /// Take these over.
@@ -61,6 +67,13 @@ struct Driven {
     source: Option<HostName>,
 }
 
+/// A drain under way.
+struct Draining {
+    drainer: Drainer,
+    /// Changes with every effect; what answers an earlier one is dropped.
+    turn: u64,
+}
+
 /// A conductor, up or down.
 pub struct Conductor {
     name: ServiceName,
@@ -74,6 +87,7 @@ pub struct Conductor {
     pub up: bool,
     asker: Asker<Purpose>,
     sagas: BTreeMap<OperationId, Driven>,
+    drains: BTreeMap<OperationId, Draining>,
     calls: BTreeMap<CallNumber, (OperationId, u64)>,
 }
 
@@ -102,6 +116,7 @@ impl Conductor {
             up: false,
             asker: Asker::new(members),
             sagas: BTreeMap::new(),
+            drains: BTreeMap::new(),
             calls: BTreeMap::new(),
         }
     }
@@ -133,6 +148,7 @@ impl Conductor {
         self.up = false;
         self.asker = Asker::new(self.members);
         self.sagas.clear();
+        self.drains.clear();
         self.calls.clear();
     }
 
@@ -150,6 +166,9 @@ impl Conductor {
                 }
                 None => Vec::new(),
             },
+            Timer::Elapsed(operation, turn) if self.drains.contains_key(&operation) => {
+                self.read_drain(operation, turn, context)
+            }
             Timer::Elapsed(operation, turn) => self.step(operation, turn, Event::Elapsed, context),
             Timer::TransferEnded(operation, turn) => {
                 self.step(operation, turn, Event::TransferEnded, context)
@@ -219,6 +238,16 @@ impl Conductor {
                 let refreshed = facts.map(Box::new).ok_or_else(gone);
                 self.step(operation, turn, Event::Refreshed(refreshed), context)
             }
+            (Purpose::Drain(id, turn), Told::Drain(read)) => self.drain(id, turn, read, context),
+            (Purpose::Move(id, turn, vm), Told::Decided(decided)) => {
+                self.moved(id, turn, vm, decided, context)
+            }
+            (Purpose::Record(id, turn), Told::Decided(decided)) => {
+                if let Some(draining) = self.drains.get_mut(&id).filter(|d| d.turn == turn) {
+                    draining.drainer.recorded(decided.as_ref().map(|_| ()));
+                }
+                self.read_drain(id, turn, context)
+            }
             (Purpose::Begin, Told::Facts(Some((operation, facts)))) => {
                 self.begin(operation, facts, context)
             }
@@ -236,6 +265,10 @@ impl Conductor {
             (Purpose::Take, Told::Decided(Ok(Reply::Operation(operation)))) => {
                 // A retry of a lease that was taken may find it running here already.
                 self.sagas.remove(&operation.id);
+                if operation.drain().is_some() {
+                    self.drains.remove(&operation.id);
+                    return self.begin_drain(&operation, context);
+                }
                 let question = Question::Facts(operation.id);
                 self.asker.ask(question, Purpose::Begin, context.numbers)
             }
@@ -245,6 +278,7 @@ impl Conductor {
             (Purpose::Renew, Told::Decided(Ok(Reply::Leases(held)))) => {
                 if context.bug != Some(Bug::StaleEpoch) {
                     self.sagas.retain(|id, _| held.contains(id));
+                    self.drains.retain(|id, _| held.contains(id));
                 }
                 Vec::new()
             }
@@ -273,6 +307,106 @@ impl Conductor {
         let turn = context.numbers.fresh().0;
         self.sagas.insert(id, Driven { saga, turn, source });
         self.step(id, turn, Event::Begin, context)
+    }
+
+    fn begin_drain(&mut self, operation: &Operation, context: &mut Context<'_>) -> Vec<Out> {
+        let lease = operation.lease.as_ref();
+        let mine = lease.is_some_and(|lease| lease.conductor == self.name);
+        let id = operation.id;
+        if operation.is_done() || !mine || self.drains.contains_key(&id) {
+            return Vec::new();
+        }
+        let turn = context.numbers.fresh().0;
+        let drainer = Drainer::new(operation);
+        self.drains.insert(id, Draining { drainer, turn });
+        self.read_drain(id, turn, context)
+    }
+
+    /// Reads a drain again, unless that turn is over.
+    fn read_drain(&mut self, id: OperationId, turn: u64, context: &mut Context<'_>) -> Vec<Out> {
+        let Some(draining) = self.drains.get_mut(&id).filter(|d| d.turn == turn) else {
+            return Vec::new();
+        };
+        draining.turn = context.numbers.fresh().0;
+        let purpose = Purpose::Drain(id, draining.turn);
+        self.asker
+            .ask(Question::Drain(id), purpose, context.numbers)
+    }
+
+    /// Does what is next for a drain.
+    fn drain(
+        &mut self,
+        id: OperationId,
+        turn: u64,
+        read: Option<(Operation, BTreeSet<OperationId>)>,
+        context: &mut Context<'_>,
+    ) -> Vec<Out> {
+        let Some(draining) = self.drains.get_mut(&id).filter(|d| d.turn == turn) else {
+            return Vec::new();
+        };
+        let Some((operation, ended)) = read else {
+            self.drains.remove(&id);
+            return Vec::new();
+        };
+        draining.turn = context.numbers.fresh().0;
+        let turn = draining.turn;
+        let epoch = draining.drainer.epoch();
+        match draining.drainer.next(&operation, &ended, context.now) {
+            DrainEffect::Done(_) => {
+                self.drains.remove(&id);
+                Vec::new()
+            }
+            DrainEffect::Await { ms, .. } => {
+                vec![Out::Timer(ms.max(1), Timer::Elapsed(id, turn))]
+            }
+            DrainEffect::Record { vm, refusal } => {
+                let command = Command::RecordDrained {
+                    drain: id,
+                    epoch,
+                    vm,
+                    refusal,
+                };
+                let purpose = Purpose::Record(id, turn);
+                self.ask(Action::Plain(command), None, purpose, context)
+            }
+            DrainEffect::Move(vm) => {
+                let params = MoveDrained {
+                    drain: id,
+                    epoch,
+                    vm: vm.clone(),
+                    operation: OperationId(context.chance.uuid()),
+                    migration: MigrationId(context.chance.uuid()),
+                    claim: ClaimId(context.chance.uuid()),
+                    lease: self.lease(),
+                };
+                let purpose = Purpose::Move(id, turn, vm);
+                self.ask(Action::MoveDrained(params), None, purpose, context)
+            }
+        }
+    }
+
+    /// Takes the answer to the begin of a move of a drain.
+    fn moved(
+        &mut self,
+        id: OperationId,
+        turn: u64,
+        vm: VmName,
+        decided: Result<Reply, Refusal>,
+        context: &mut Context<'_>,
+    ) -> Vec<Out> {
+        let Some(draining) = self.drains.get_mut(&id).filter(|d| d.turn == turn) else {
+            return Vec::new();
+        };
+        let mut outs = Vec::new();
+        match decided.and_then(operation_of) {
+            Ok(begun) => {
+                let question = Question::Facts(begun.id);
+                outs.extend(self.asker.ask(question, Purpose::Begin, context.numbers));
+            }
+            Err(refusal) => draining.drainer.refused(vm, refusal, context.now),
+        }
+        outs.extend(self.read_drain(id, turn, context));
+        outs
     }
 
     /// A conductor can do no more through agents than it knows itself.
@@ -390,11 +524,12 @@ impl Conductor {
 
     fn renew(&mut self, context: &mut Context<'_>) -> Vec<Out> {
         let lease = |d: &Driven| d.saga.operation().lease.as_ref().map(|l| l.epoch);
-        let leases: Vec<_> = self
+        let sagas = self
             .sagas
             .iter()
-            .filter_map(|(id, d)| Some((*id, lease(d)?)))
-            .collect();
+            .filter_map(|(id, d)| Some((*id, lease(d)?)));
+        let drains = self.drains.iter().map(|(id, d)| (*id, d.drainer.epoch()));
+        let leases: Vec<_> = sagas.chain(drains).collect();
         if leases.is_empty() {
             return Vec::new();
         }
@@ -455,8 +590,9 @@ impl Conductor {
         decided: Result<Reply, Refusal>,
         context: &mut Context<'_>,
     ) -> Vec<Out> {
-        // A confirmed resize is done when it is answered; nothing is carried out for it.
-        if let Ok(Reply::None) = decided {
+        // A confirmed resize and a cordon are done when they are answered; nothing is carried out for
+        // them.
+        if let Ok(Reply::None | Reply::Host(_)) = decided {
             let told = Packet::Granted(call, Box::new(Ok(None)));
             return vec![Out::Send(user, told)];
         }
@@ -466,6 +602,10 @@ impl Conductor {
             Packet::Granted(call, Box::new(granted.clone().map(Some))),
         )];
         if let Ok(operation) = granted {
+            if operation.drain().is_some() {
+                outs.extend(self.begin_drain(&operation, context));
+                return outs;
+            }
             let question = Question::Facts(operation.id);
             let purpose = Purpose::Begin;
             outs.extend(self.asker.ask(question, purpose, context.numbers));

@@ -110,6 +110,7 @@ impl Forwarder {
             Told::Lost if bug == Some(Bug::ForgetDoubt) => Attempted::NotDone,
             Told::Lost
             | Told::Facts(_)
+            | Told::Drain(_)
             | Told::Expired(_)
             | Told::Registered(_)
             | Told::Service(_)

@@ -651,6 +651,7 @@ impl Running {
                 ) => vec![self.not_leader(from, call)],
             },
             Question::Facts(_)
+            | Question::Drain(_)
             | Question::Expired
             | Question::Registered(_)
             | Question::Service(_)

@@ -1,5 +1,6 @@
 //! Who sends what to whom.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use berth_domain::agent::{Call, Fence, Reply as AgentReply};
@@ -79,6 +80,8 @@ pub enum Question {
     Decide(DecisionRequest),
     /// For an operation and what is known beside it.
     Facts(OperationId),
+    /// For a drain, and which of its moves have ended.
+    Drain(OperationId),
     /// For operations whose lease ran out.
     Expired,
     /// For the run of an agent that is registered; stands for the agents' heartbeat.
@@ -131,6 +134,8 @@ pub enum Told {
     Decided(Result<Reply, Refusal>),
     /// To a question for facts; nothing if there is no such operation.
     Facts(Option<(Operation, Facts)>),
+    /// To a question for a drain; nothing if there is no such operation.
+    Drain(Option<(Operation, BTreeSet<OperationId>)>),
     /// To a question for operations.
     Expired(Vec<OperationId>),
     /// To a question for a registration.
@@ -172,6 +177,10 @@ pub enum Wish {
     Power(VmName, Kind),
     /// A VM gone.
     Delete(VmName),
+    /// Every VM of a host elsewhere, also those that have to be stopped for it.
+    Drain(HostName, bool),
+    /// A host that takes VMs again.
+    Uncordon(HostName),
     /// An operation given up.
     Cancel(OperationId),
     /// To have an operation's transfer end soon.

@@ -101,6 +101,10 @@ impl User {
                 }
                 (false, 2) => Wish::Delete(vm),
                 (false, 3..=6) => Wish::Migrate(vm, host, transfer(chance)),
+                (false, 7) if chance.percent(20) => {
+                    let host = chance.pick(&self.hosts).expect("there are hosts");
+                    Wish::Drain(host.clone(), chance.percent(50))
+                }
                 (false, _) => still(vm, host, &self.flavors, chance),
             };
             outs.push(Out::Timer(time, Timer::Wish(self.wishes.len())));
@@ -165,14 +169,20 @@ impl User {
             | Wish::ColdMigrate(..)
             | Wish::Resize(..)
             | Wish::Power(..)
+            | Wish::Drain(..)
             | Wish::Unshelve(..) => true,
             Wish::Delete(_)
             | Wish::Cancel(_)
             | Wish::ForceComplete(_)
+            | Wish::Uncordon(_)
             | Wish::Confirm(_)
             | Wish::Revert(_)
             | Wish::Shelve(_) => false,
         };
+        let mut drained = None;
+        if let Wish::Drain(host, _) = &uttered.wish {
+            drained = Some(host.clone());
+        }
         let may_force = matches!(uttered.wish, Wish::Migrate(..));
         let operation = granted.as_ref().as_ref().ok().and_then(|o| o.as_ref());
         let operation = operation.map(|o| o.id);
@@ -183,6 +193,12 @@ impl User {
         let mut outs = Vec::new();
         if may_cancel && chance.percent(10) {
             outs.extend(self.wish(Wish::Cancel(operation), chance));
+        }
+        if let Some(host) = drained {
+            // Refused while it is drained; then it may be lifted after another drain.
+            self.remember(Wish::Uncordon(host), chance);
+            let later = chance.between(2_000, 30_000);
+            outs.push(Out::Timer(later, Timer::Wish(self.wishes.len() - 1)));
         }
         if may_force && chance.percent(10) {
             outs.extend(self.wish(Wish::ForceComplete(operation), chance));

@@ -2,7 +2,7 @@
 
 use berth_domain::id::{ClaimId, MigrationId, OperationId, VmUid};
 use berth_domain::image::ImageProperties;
-use berth_domain::operation::LeaseRequest;
+use berth_domain::operation::{DrainSpec, LeaseRequest};
 use berth_domain::vm::{BootSource, Disk, DiskFormat, SchedulingHints};
 use berth_scheduler::core::{
     Action, ScheduleMigration, ScheduleMove, ScheduleUnshelve, ScheduleVm,
@@ -99,6 +99,8 @@ pub fn request(wish: &Wish, lease: LeaseRequest, chance: &mut Chance) -> (&'stat
         }
         Wish::Power(..)
         | Wish::Delete(_)
+        | Wish::Drain(..)
+        | Wish::Uncordon(_)
         | Wish::Cancel(_)
         | Wish::ForceComplete(_)
         | Wish::Confirm(_)
@@ -118,6 +120,28 @@ fn plain(wish: &Wish, operation: OperationId, lease: LeaseRequest) -> (&'static 
                 lease,
             };
             ("BeginDelete", command)
+        }
+        Wish::Drain(host, cold) => {
+            let command = Command::BeginDrain {
+                operation,
+                host: host.clone(),
+                spec: DrainSpec {
+                    evacuate: false,
+                    cold: *cold,
+                    parallel: 2,
+                },
+                by: "user".to_owned(),
+                plan: Vec::new(),
+                lease,
+            };
+            ("BeginDrain", command)
+        }
+        Wish::Uncordon(host) => {
+            let command = Command::SetCordon {
+                host: host.clone(),
+                cordoned: false,
+            };
+            ("UncordonHost", command)
         }
         Wish::Cancel(operation) => {
             let operation = *operation;

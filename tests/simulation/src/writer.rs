@@ -147,6 +147,7 @@ impl Writers {
             Told::Decided(Ok(_))
             | Told::Lost
             | Told::Facts(_)
+            | Told::Drain(_)
             | Told::Expired(_)
             | Told::Registered(_)
             | Told::Service(_)

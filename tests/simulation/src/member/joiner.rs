@@ -80,6 +80,7 @@ impl Joiner {
             | Told::Lost
             | Told::Decided(_)
             | Told::Facts(_)
+            | Told::Drain(_)
             | Told::Expired(_)
             | Told::Registered(_)
             | Told::Service(_)

@@ -9,9 +9,8 @@ use berth_state::{Reply, State};
 /// Returns the lease under which a step is requested.
 pub(super) fn epoch_of(ask: &DecisionRequest) -> Option<Epoch> {
     match &ask.action {
-        Action::Plain(Command::Advance { epoch, .. }) | Action::ScheduleNext { epoch, .. } => {
-            Some(*epoch)
-        }
+        Action::Plain(Command::Advance { epoch, .. } | Command::RecordDrained { epoch, .. })
+        | Action::ScheduleNext { epoch, .. } => Some(*epoch),
         Action::Plain(_)
         | Action::SetPolicy { .. }
         | Action::ScheduleVm(_)

@@ -1,5 +1,7 @@
 //! What a member answers from its state.
 
+use std::collections::BTreeSet;
+
 use berth_domain::id::{OperationId, TimeMs};
 use berth_domain::operation::Operation;
 use berth_saga::{Facts, HostFacts};
@@ -11,6 +13,7 @@ use crate::packet::{Question, Told};
 pub(super) fn read(state: &State, now: TimeMs, question: &Question) -> Told {
     match question {
         Question::Facts(id) => Told::Facts(facts(state, *id)),
+        Question::Drain(id) => Told::Drain(drain(state, *id)),
         Question::Expired => {
             let now = now.max(state.time());
             Told::Expired(state.expired_leases(now).map(|o| o.id).collect())
@@ -26,6 +29,14 @@ pub(super) fn read(state: &State, now: TimeMs, question: &Question) -> Told {
         }
         Question::Decide(_) | Question::Members(_) => Told::Lost,
     }
+}
+
+/// Returns a drain with those of its moves that have ended.
+fn drain(state: &State, id: OperationId) -> Option<(Operation, BTreeSet<OperationId>)> {
+    let operation = state.operation(id)?;
+    let moves = operation.drain()?.moving().map(|(_, id)| id);
+    let ended = moves.filter(|id| state.operation(*id).is_none_or(|o| o.is_done()));
+    Some(((**operation).clone(), ended.collect()))
 }
 
 /// Returns an operation with what a saga has to know of it, as conductors read it.

@@ -391,6 +391,7 @@ impl Run {
                 | Told::Members(MembersResponse::Status(_))
                 | Told::Decided(_)
                 | Told::Facts(_)
+                | Told::Drain(_)
                 | Told::Expired(_)
                 | Told::Registered(_)
                 | Told::Service(_)

@@ -59,7 +59,7 @@ fn options(seed: u64) -> Options {
 /// Why something may fail while nodes are exchanged and nothing else goes wrong: somebody is too old,
 /// an agent went in the moment in which it was called, a conductor before it had a transfer begun, or
 /// the wish made no sense when it came.
-const EXPECTED: [&str; 16] = [
+const EXPECTED: [&str; 19] = [
     "CLUSTER_VERSION_TOO_OLD",
     "SERVICE_VERSION_TOO_OLD",
     "HOST_UNREACHABLE",
@@ -76,6 +76,10 @@ const EXPECTED: [&str; 16] = [
     "VM_NOT_ACTIVE",
     "VM_NOT_FOUND",
     "VM_STATE",
+    // What is drained takes nothing, and keeps what fits nowhere else.
+    "HOST_CORDONED",
+    "HOST_IS_DRAINED",
+    "VMS_STAY",
 ];
 
 type Outcome = Result<Summary, String>;

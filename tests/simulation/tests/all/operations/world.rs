@@ -298,6 +298,7 @@ impl World {
                         Question::Erasures(name) => Told::Erasures(self.state.erasures_of(&name)),
                         // No host has regions here.
                         Question::Facts(_)
+                        | Question::Drain(_)
                         | Question::Expired
                         | Question::Service(_)
                         | Question::Volumes(_)
