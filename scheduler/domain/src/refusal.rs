@@ -113,6 +113,15 @@ impl Refusal {
         }
     }
 
+    /// Returns the refusal as records keep it: without the change that the answer carries.
+    #[must_use]
+    pub fn as_record(&self) -> Self {
+        Self {
+            change: None,
+            ..self.clone()
+        }
+    }
+
     /// Returns the refusal with a hint.
     #[must_use]
     pub fn with_hint(mut self, hint: impl Into<String>) -> Self {

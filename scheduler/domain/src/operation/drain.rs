@@ -197,7 +197,7 @@ pub fn shortened(refusal: &Refusal) -> Refusal {
         message: cut(&refusal.message),
         hint: refusal.hint.as_deref().map(cut),
         metadata: BTreeMap::new(),
-        ..refusal.clone()
+        ..refusal.as_record()
     }
 }
 

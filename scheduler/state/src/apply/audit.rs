@@ -35,7 +35,7 @@ impl<J: Journal> Transaction<'_, J> {
             Ok(_) => Outcome::Accepted {
                 operation: operation.map(|operation| operation.id),
             },
-            Err(refusal) => Outcome::Refused(refusal.clone()),
+            Err(refusal) => Outcome::Refused(refusal.as_record()),
         };
         self.put_audit(Entry {
             revision: self.state.header.revision,

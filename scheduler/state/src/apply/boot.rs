@@ -107,7 +107,7 @@ impl<J: Journal> Transaction<'_, J> {
             host: None,
             claim: None,
             operation: None,
-            error: Some(refusal.clone()),
+            error: Some(refusal.as_record()),
             generation: vm.generation.next(),
             ..(*vm).clone()
         });

@@ -45,21 +45,25 @@ pub(super) fn append(
     host: Option<HostName>,
     at: TimeMs,
 ) {
+    let mark = match mark {
+        Mark::Failed(refusal) => Mark::Failed(refusal.as_record()),
+        Mark::Started | Mark::Succeeded | Mark::UndoStarted | Mark::Undone => mark.clone(),
+    };
     let log = &mut operation.log;
     if let Some(last) = log.last_mut()
         && last.step == step
         && last.host == host
     {
-        let both_failed = matches!((&last.mark, mark), (Mark::Failed(_), Mark::Failed(_)));
-        if last.mark == *mark || both_failed {
-            last.mark = mark.clone();
+        let both_failed = matches!((&last.mark, &mark), (Mark::Failed(_), Mark::Failed(_)));
+        if last.mark == mark || both_failed {
+            last.mark = mark;
             last.at = at;
             return;
         }
     }
     log.push(Entry {
         step,
-        mark: mark.clone(),
+        mark,
         host,
         at,
     });

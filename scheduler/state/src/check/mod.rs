@@ -14,6 +14,7 @@ mod indexes;
 mod memory;
 mod migrations;
 mod operations;
+mod refusals;
 mod revocations;
 mod vms;
 mod volumes;
@@ -77,6 +78,7 @@ impl State {
         drains::kinds_and_subjects_agree(self)?;
         drains::running_have_work_on_a_cordoned_host(self)?;
         drains::done_move_nothing(self)?;
+        refusals::records_have_no_change(self)?;
         revocations::the_list_is_bounded_and_has_a_revision(self)?;
         migrations::running_have_both_claims(self)?;
         migrations::verified_keep_both_claims(self)?;

@@ -8,6 +8,7 @@
 use std::collections::BTreeSet;
 
 use berth_domain::claim::Owner;
+use berth_domain::hint::Hint;
 use berth_domain::id::{Epoch, MigrationId, OperationId, TimeMs};
 use berth_domain::migration::Event;
 use berth_domain::operation::drain::{ATTEMPTS_MAX, Progress};
@@ -139,7 +140,13 @@ fn busy() -> Refusal {
 }
 
 fn stuck() -> Refusal {
-    Refusal::new(Code::ResourceExhausted, "NO_VALID_HOST", "no host fits")
+    let host = "h1".parse().unwrap();
+    Refusal::new(Code::ResourceExhausted, "NO_VALID_HOST", "no host fits").with_change(
+        Hint::OpenHost {
+            host,
+            steps: Vec::new(),
+        },
+    )
 }
 
 #[test]
