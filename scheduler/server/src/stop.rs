@@ -334,6 +334,7 @@ fn of_checkpoints(error: &checkpoints::Error) -> Reason {
 fn of_table(error: &table::Error) -> Reason {
     match error {
         table::Error::Full => Reason::DiskFull,
+        table::Error::InUse => Reason::DirectoryInUse,
         table::Error::Io { source, .. } => of_io(source),
         // It was deleted and made again before this is reported, so that it cannot be damage.
         table::Error::Sled { .. } | table::Error::Damaged(_) => Reason::DiskFailed,

@@ -25,6 +25,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use bytes::Bytes;
 use prost::Message as _;
@@ -42,6 +44,12 @@ const FREE_MIB_MIN: u64 = 16;
 const REPLACED_PER_ROW: usize = 16;
 /// How many of them one collection of `crossbeam-epoch` frees.
 const FREED_AT_ONCE: usize = 512;
+
+/// How often a table is tried that is locked, and how long each of these waits.
+const LOCKED_TRIES: u32 = 40;
+const LOCKED_WAIT: Duration = Duration::from_millis(50);
+/// How sled's error begins when the lock on its file is held.
+const LOCKED: &str = "could not acquire lock";
 
 /// What the table says about its content.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -100,6 +108,9 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+    /// Another handle holds the lock on its file.
+    #[error("the table is in use by another process: its file is locked")]
+    InUse,
     /// A stored value has no meaning.
     #[error("the table holds a damaged {0}")]
     Damaged(&'static str),
@@ -134,11 +145,12 @@ struct Open {
 }
 
 impl SledTable {
-    /// Opens the table in this folder, creating it; one that cannot be opened is deleted first.
+    /// Opens the table in this folder, creating it; one that cannot be opened is deleted first, unless
+    /// it is in use.
     pub fn open(folder: &Path) -> Result<Self, Error> {
-        let (open, deleted_for) = match open_db(folder) {
+        let (open, deleted_for) = match open_unlocked(folder) {
             Ok(open) => (open, None),
-            Err(error @ Error::Full) => return Err(error),
+            Err(error @ (Error::Full | Error::InUse)) => return Err(error),
             Err(error) => {
                 let reason = match std::error::Error::source(&error) {
                     Some(source) => format!("{error}: {source}"),
@@ -253,6 +265,18 @@ impl TableStore for SledTable {
     }
 }
 
+/// Opens the database once no other handle has it. A child that this process has forked holds the
+/// lock of a database that was just closed until it executes its program.
+fn open_unlocked(folder: &Path) -> Result<Open, Error> {
+    for _ in 1..LOCKED_TRIES {
+        match open_db(folder) {
+            Err(Error::InUse) => thread::sleep(LOCKED_WAIT),
+            opened => return opened,
+        }
+    }
+    open_db(folder)
+}
+
 fn open_db(folder: &Path) -> Result<Open, Error> {
     // sled 0.34 asserts on some damaged files instead of reporting them.
     let db = catch_unwind(AssertUnwindSafe(|| {
@@ -265,9 +289,16 @@ fn open_db(folder: &Path) -> Result<Open, Error> {
             .open()
     }))
     .map_err(|_| Error::Damaged("file: sled gave up while opening it"))?
-    .map_err(|e| sled_error("opening", e))?;
+    .map_err(|error| match is_locked(&error) {
+        true => Error::InUse,
+        false => sled_error("opening", error),
+    })?;
     let file = File::open(folder.join("db")).map_err(|e| io_error("opening its file again", e))?;
     Ok(Open { db, file })
+}
+
+fn is_locked(error: &sled::Error) -> bool {
+    matches!(error, sled::Error::Io(io) if io.to_string().starts_with(LOCKED))
 }
 
 /// Frees the nodes that were replaced by writing so many rows.

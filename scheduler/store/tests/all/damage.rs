@@ -231,6 +231,19 @@ fn a_table_of_another_history_is_rebuilt() {
     assert_eq!((found.hard_state.term, found.hard_state.vote), (2, 0));
 }
 
+/// A table that another handle has is not damaged: it is waited for, and never deleted.
+#[test]
+fn a_table_in_use_is_kept() {
+    let place = Place::new(25);
+    let file = fs::File::open(place.path().join("table/db")).expect("the file of sled");
+    file.lock().expect("lock");
+    let error = FileDisk::open(&place.path()).err().expect("it is locked");
+    assert!(format!("{error:?}").contains("InUse"), "{error:?}");
+    file.unlock().expect("unlock");
+    let found = place.recover().expect("recover");
+    check(&found, Source::Table, 25, &[]);
+}
+
 #[test]
 fn a_table_of_another_cluster_is_rebuilt() {
     let place = Place::new(25);
