@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::arguments::ServerGroup as Verb;
 use crate::session::{Session, creator, request_id, resource, short};
-use crate::{all_pages, call, output};
+use crate::{all_pages, call, migration, output};
 
 /// Runs the command.
 ///
@@ -130,6 +130,7 @@ fn show(session: &Session, wire: Wire, members: &[ServerGroupMember]) -> anyhow:
         ("members", count.to_string()),
         ("project", group.ownership.project_name().to_owned()),
         ("creator", creator(&group.ownership)),
+        ("separated", separated(&group)),
     ]);
     for member in members {
         let hosts = hosts(member);
@@ -154,7 +155,15 @@ fn value(group: &ServerGroup, members: u32) -> Value {
         "member_count": members,
         "project": group.ownership.project_name(),
         "creator": group.ownership.creator,
+        "separated_at": group.separated_at,
     })
+}
+
+fn separated(group: &ServerGroup) -> String {
+    group.separated_at.map_or_else(
+        || "no".to_owned(),
+        |at| format!("since {}, by an evacuation", migration::time(at)),
+    )
 }
 
 fn per_host(group: &ServerGroup) -> String {

@@ -20,6 +20,7 @@ impl From<&ServerGroup> for v1::ServerGroup {
             member_count: 0,
             project: write_project(group.ownership.project.as_ref()),
             creator: group.ownership.creator.clone(),
+            separate_time: group.separated_at.map(field::timestamp),
         }
     }
 }
@@ -31,6 +32,7 @@ impl TryFrom<v1::ServerGroup> for ServerGroup {
     /// writes its own.
     fn try_from(wire: v1::ServerGroup) -> Result<Self, Invalid> {
         let created_at = field::optional_time(wire.create_time, "create_time")?;
+        let separated_at = field::optional_time(wire.separate_time, "separate_time")?;
         let max = Some(wire.max_server_per_host).filter(|max| *max != 0);
         let group = Self::new(
             field::name(&wire.name, "name")?,
@@ -40,6 +42,7 @@ impl TryFrom<v1::ServerGroup> for ServerGroup {
         .map_err(|fault| Invalid::new(fault.field, fault.rule))?;
         Ok(Self {
             created_at: created_at.unwrap_or_default(),
+            separated_at,
             ownership: ownership::read(&wire.project, wire.creator)?,
             ..group
         })

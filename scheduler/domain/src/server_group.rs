@@ -2,7 +2,9 @@
 //!
 //! Invariant: a hard policy looks at every claim of the other members, those that are only held
 //! for a boot or a migration under way among them. So whichever of them come to an end, and in
-//! whatever order, no two members break it.
+//! whatever order, no two members break it. The one exception is a dead host, whose guests are evacuated
+//! one after the other: members that are still on it do not keep an evacuated one there. Until all are
+//! on one host the group is separated, and says so.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -85,6 +87,10 @@ pub struct ServerGroup {
     pub max_server_per_host: u32,
     /// When it was made.
     pub created_at: TimeMs,
+    /// Since when members of an affinity group are on several hosts, as those of a dead host are
+    /// evacuated one after the other; absent while they are together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub separated_at: Option<TimeMs>,
     /// Its project and its creator.
     #[serde(flatten)]
     pub ownership: Ownership,
@@ -119,6 +125,7 @@ impl ServerGroup {
             policy,
             max_server_per_host,
             created_at: TimeMs::default(),
+            separated_at: None,
             ownership: Ownership::default(),
         })
     }
@@ -135,6 +142,9 @@ pub struct GroupDemand {
     pub limit: u32,
     /// How many other members hold a claim on a host; hosts without any are left out.
     pub hosts: BTreeMap<HostName, u32>,
+    /// Whether members are on several hosts although the policy is affinity: see
+    /// [`ServerGroup::separated_at`].
+    pub is_separated: bool,
 }
 
 impl GroupDemand {
@@ -188,6 +198,7 @@ mod tests {
                 policy,
                 limit: 0,
                 hosts: [(near.clone(), 3)].into(),
+                is_separated: false,
             };
             (demand.preference(&near), demand.preference(&far))
         });

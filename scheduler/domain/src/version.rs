@@ -86,6 +86,10 @@ impl ServiceVersion {
     /// their creator.
     pub const OWNERSHIP: Self = Self(4);
 
+    /// From here on members of an affinity group are evacuated from a dead host one after the other, and
+    /// a group says since when it is separated. Before, two of them cannot leave it.
+    pub const SEPARATED_GROUPS: Self = Self(4);
+
     /// From here on drains are operations. Before, a drain is a stream of a conductor.
     pub const DRAINS: Self = Self(4);
 

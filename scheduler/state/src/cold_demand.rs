@@ -26,7 +26,11 @@ impl State {
             return Err(disks_unknown(vm));
         };
         let demand = Demand::cold(spec, &source.host, why)?;
-        self.with_relations(demand, &vm.name, spec)
+        let demand = self.with_relations(demand, &vm.name, spec)?;
+        Ok(match why {
+            RestartReason::Evacuation => self.without_those_left(demand, &source.host.name),
+            RestartReason::Move | RestartReason::Resize | RestartReason::Unshelving => demand,
+        })
     }
 
     /// Returns what the host of a running operation has to give, the next or the one claimed for it.

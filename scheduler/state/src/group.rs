@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use berth_domain::constraint::Demand;
 use berth_domain::name::{HostName, ServerGroupName, VmName};
 use berth_domain::refusal::{Code, Refusal};
-use berth_domain::server_group::{GroupDemand, MEMBERS_MAX};
+use berth_domain::server_group::{GroupDemand, GroupPolicy, MEMBERS_MAX};
+use berth_domain::version::ServiceVersion;
 use berth_domain::vm::VmSpec;
 use imbl::OrdSet;
 
@@ -55,9 +56,32 @@ impl State {
                 policy: group.policy,
                 limit: group.max_server_per_host,
                 hosts,
+                is_separated: group.separated_at.is_some(),
             }),
             ..demand
         })
+    }
+
+    /// Returns the demand of an evacuation: members of an affinity group that are still on the dead host
+    /// do not keep the guest there, they follow it.
+    pub(crate) fn without_those_left(&self, mut demand: Demand, dead: &HostName) -> Demand {
+        if self.header.cluster_version < ServiceVersion::SEPARATED_GROUPS {
+            return demand;
+        }
+        if let Some(group) = &mut demand.group
+            && group.policy == GroupPolicy::Affinity
+        {
+            group.hosts.remove(dead);
+        }
+        demand
+    }
+
+    /// Returns whether two members of a group hold claims on different hosts.
+    pub(crate) fn is_apart(&self, group: &ServerGroupName) -> bool {
+        let hosts = self.index.group_hosts.get(group);
+        let members = || self.group_members(group);
+        let mut placed = members().filter(|vm| self.claims_of_vm(vm).next().is_some());
+        hosts.is_some_and(|hosts| hosts.len() > 1) && placed.nth(1).is_some()
     }
 
     /// Says whether the group of a new VM is there and has room for one more.

@@ -445,11 +445,15 @@ impl<J: Journal> Transaction<'_, J> {
                 self.state.index.count_in_group(group, &claim.host);
             }
         }
+        let group = old.as_ref().and_then(|old| self.group_of(old));
         self.journal.record(|| Change {
             key: Key::Claim(claim.id),
             old: old.map(Row::Claim),
             new: Some(Row::Claim(claim.clone())),
         });
+        if let Some(group) = group {
+            self.rejoin(&group);
+        }
         claim
     }
 
@@ -459,11 +463,15 @@ impl<J: Journal> Transaction<'_, J> {
             self.leave_host(old);
         }
         let host = old.as_ref().map(|old| old.host.clone());
+        let group = old.as_ref().and_then(|old| self.group_of(old));
         self.journal.record(|| Change {
             key: Key::Claim(id),
             old: old.map(Row::Claim),
             new: None,
         });
+        if let Some(group) = group {
+            self.rejoin(&group);
+        }
         if let Some(host) = host {
             self.recount_hits(&host);
         }

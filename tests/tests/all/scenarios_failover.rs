@@ -97,6 +97,50 @@ fn the_vms_of_a_dead_host_come_up_where_the_plan_had_them() {
     verdict::runs_what_is_claimed(&cluster);
 }
 
+/// Goal: members of an affinity group leave a dead host together, to one that has room for all of them.
+/// Method: the first of them alone fits on each host, and best on the one where the second does not.
+#[test]
+fn an_affinity_group_leaves_a_dead_host_together() {
+    let mut builder = Cluster::builder(PROGRAMS).schedulers(1).conductors(1);
+    for name in ["h1", "h2", "h3", "h4"] {
+        builder = builder.host(Host::new(name));
+    }
+    let mut cluster = builder.start();
+    cluster.wait();
+    for (flavor, vcpus) in [("one", 1), ("two", 2), ("three", 3)] {
+        cluster.pinned_flavor(flavor, vcpus);
+    }
+    cluster.run(&["server-group", "create", "pair", "--policy", "affinity"]);
+    for (vm, flavor, host) in [
+        ("f2", "three", "h2"),
+        ("f3", "three", "h3"),
+        ("f4", "three", "h4"),
+        ("g4", "two", "h4"),
+        ("c", "three", "h1"),
+    ] {
+        let _ = cluster.boot(vm, flavor, host);
+    }
+    for (vm, flavor) in [("a", "one"), ("b", "two")] {
+        let more = ["--host", "h1", "--server-group", "pair"];
+        cluster.run(&create(vm, flavor, &more));
+    }
+    let judged = cluster.json(&["verify", "h1"]);
+    let planned = plan(&judged["domains"][0]);
+    assert_eq!(planned["a"], planned["b"], "{judged:#}");
+
+    cluster.agents[0].kill();
+    let script = cluster.folder().join("fence.sh");
+    std::fs::write(&script, "echo \"$1 is off\"\n").unwrap();
+    cluster.run(&["host", "fence", "h1"]);
+    let moved = cluster.json(&["host", "evacuate", "h1"]);
+    let host = |vm: &str| text(&cluster.json(&["vm", "show", vm])["vm"]["host"]);
+    assert_eq!(host("a"), planned["a"], "{moved:#}");
+    assert_eq!(host("b"), planned["a"], "{moved:#}");
+    assert_eq!(host("c"), planned["c"], "{moved:#}");
+    let group = cluster.json(&["server-group", "show", "pair"]);
+    assert!(group["separated_at"].is_null(), "{group:#}");
+}
+
 fn create<'a>(vm: &'a str, flavor: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     let kernel = ["--kernel", "vmlinuz", "--initrd", "initrd.gz"];
     let words = ["vm", "create", vm, "--flavor", flavor];

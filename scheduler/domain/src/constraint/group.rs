@@ -7,7 +7,8 @@ use crate::server_group::GroupPolicy;
 /// Refuses a host that a hard policy of the guest's server group rules out.
 ///
 /// Affinity allows no host while another member holds claims on two: it is being moved, and it is
-/// not known yet to which of them the guest would have to go.
+/// not known yet to which of them the guest would have to go. In a group that an evacuation has
+/// separated, a guest may join either part.
 ///
 /// # Errors
 ///
@@ -19,7 +20,9 @@ pub fn check(view: &HostView, demand: &Demand) -> Result<(), Violation> {
     let members = group.members_on(&view.host.name);
     match group.policy {
         GroupPolicy::Affinity if group.hosts.is_empty() => Ok(()),
-        GroupPolicy::Affinity if group.hosts.len() == 1 && members > 0 => Ok(()),
+        GroupPolicy::Affinity if members > 0 && (group.hosts.len() == 1 || group.is_separated) => {
+            Ok(())
+        }
         GroupPolicy::Affinity => Err(Violation::Affinity {
             group: group.name.clone(),
             hosts: group.hosts.keys().take(2).cloned().collect(),

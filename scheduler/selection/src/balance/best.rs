@@ -176,6 +176,7 @@ impl<'a, 'f> Search<'a, 'f> {
 fn only_place(model: &ClusterModel<'_>, demand: &Demand) -> Option<usize> {
     let group = demand.group.as_ref()?;
     match group.policy {
+        GroupPolicy::Affinity if group.is_separated => None,
         GroupPolicy::Affinity => {
             let mut hosts = group.hosts.keys();
             let first = hosts.next()?;

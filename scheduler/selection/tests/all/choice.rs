@@ -290,6 +290,7 @@ fn soft_groups_are_a_wish() {
             policy,
             limit: 0,
             hosts: [(name("h1"), 2)].into(),
+            is_separated: false,
         });
         let arcs: Vec<_> = hosts.iter().cloned().map(Arc::new).collect();
         select(&request, &arcs).unwrap().host

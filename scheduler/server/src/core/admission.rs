@@ -238,7 +238,7 @@ fn guest_of(
         Err(refusal) => return Err(refusal),
     };
     // Its claims on other hosts are released once it has its new size.
-    let rescue = match refused.or_else(|| bound_to_others(&demand, &choice.host)) {
+    let rescue = match refused.or_else(|| bound_to_others(state, &demand, &choice.host)) {
         None => Rescue::Restart,
         Some(why) => Rescue::Impossible(why),
     };

@@ -13,6 +13,7 @@ use berth_domain::id::TimeMs;
 use berth_domain::name::{HostName, VmName};
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::server_group::GroupPolicy;
+use berth_domain::version::ServiceVersion;
 use berth_domain::vm::{self, Vm};
 use berth_selection::fleet::{Fleet, FleetGuest, Rescue};
 use berth_state::State;
@@ -101,7 +102,7 @@ fn guest_of(state: &State, vm: &Vm, purpose: Purpose) -> Option<FleetGuest> {
         // It keeps its resources, but cannot be moved.
         Err(refusal) => (Demand::boot(&vm.spec).ok()?, Some(refusal.message)),
     };
-    let bound = bound_to_others(&demand, &claim.host);
+    let bound = bound_to_others(state, &demand, &claim.host);
     Some(FleetGuest {
         vm: vm.name.clone(),
         claim: Arc::clone(claim),
@@ -153,9 +154,12 @@ pub fn is_balancing_disabled(metadata: &BTreeMap<String, BTreeSet<String>>) -> b
     values.is_some_and(|values| values.contains("false"))
 }
 
-/// Returns why a guest could not be evacuated despite free capacity: it is moved alone, and its
-/// group requires it to be with members that are still on the dead host then.
-pub(super) fn bound_to_others(demand: &Demand, host: &HostName) -> Option<String> {
+/// Returns why a guest could not be evacuated despite free capacity: before cluster version 4 it is
+/// moved alone, and its group requires it to be with members that are still on the dead host then.
+pub(super) fn bound_to_others(state: &State, demand: &Demand, host: &HostName) -> Option<String> {
+    if state.header().cluster_version >= ServiceVersion::SEPARATED_GROUPS {
+        return None;
+    }
     let group = demand.group.as_ref()?;
     let others = group.members_on(host);
     (group.policy == GroupPolicy::Affinity && others > 0).then(|| {

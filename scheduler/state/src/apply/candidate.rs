@@ -50,6 +50,9 @@ impl<J: Journal> Transaction<'_, J> {
             });
         }
         self.hold(claim);
+        if let Kind::Evacuate { .. } = operation.kind {
+            self.separate(&vm);
+        }
         operation.claim = Some(claim.id);
         Ok(())
     }

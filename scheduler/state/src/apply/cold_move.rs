@@ -125,6 +125,9 @@ impl<J: Journal> Transaction<'_, J> {
             fetches_disks,
         });
         let claim = self.hold(begin.claim);
+        if begin.evacuate {
+            self.separate(&vm);
+        }
         self.occupy(&vm, begin.operation);
         let operation = self.new_operation(begin.operation, kind, begin.vm, begin.lease);
         Ok(Reply::Operation(self.put_operation(Operation {

@@ -16,7 +16,8 @@ fn group_of<'s>(state: &'s State, vm: &VmName) -> Option<&'s ServerGroupName> {
     state.vms.get(vm)?.spec.hints.server_group.as_ref()
 }
 
-/// No two members stand where a hard policy forbids it, be it only by a claim that is held.
+/// No two members stand where a hard policy forbids it, be it only by a claim that is held; but for
+/// those of an affinity group that an evacuation has separated, which says so.
 pub(super) fn hard_policies_hold(state: &State) -> Result<(), Violation> {
     const RULE: &str = "hard_policies_hold";
     let mut claims: BTreeMap<&ServerGroupName, Claims<'_>> = BTreeMap::new();
@@ -33,7 +34,8 @@ pub(super) fn hard_policies_hold(state: &State) -> Result<(), Violation> {
         let good = match group.policy {
             GroupPolicy::Affinity => {
                 let vms: BTreeSet<_> = hosts.values().flatten().collect();
-                hosts.len() <= 1 || vms.len() == 1
+                let is_apart = hosts.len() > 1 && vms.len() > 1;
+                is_apart == group.separated_at.is_some()
             }
             GroupPolicy::AntiAffinity => {
                 let limit = usize::try_from(group.max_server_per_host).unwrap_or(usize::MAX);

@@ -1,12 +1,19 @@
 //! Goal: no order of boots and moves puts members of a server group where its policy forbids it.
 //! Method: hand-made sequences; [`World`](berth_testkit::state::World) checks the invariants after each command.
 
+use berth_domain::claim::Owner;
+use berth_domain::fence::Method;
+use berth_domain::host::Liveness;
+use berth_domain::id::{MigrationId, OperationId};
 use berth_domain::migration::Event;
 use berth_domain::name::ServerGroupName;
+use berth_domain::operation::{Mark, Step};
+use berth_domain::refusal::Refusal;
 use berth_domain::server_group::{GroupPolicy, ServerGroup};
+use berth_domain::version::ServiceVersion;
 use berth_domain::vm::VmSpec;
 use berth_state::Reply;
-use berth_state::command::Command;
+use berth_state::command::{Command, Effect};
 use berth_testkit::state::*;
 
 fn group(name: &str) -> ServerGroupName {
@@ -134,4 +141,161 @@ fn a_group_with_members_stays() {
     }
     assert_eq!(world.run(delete()), Ok(Reply::None));
     assert_eq!(reason(&world.run(delete())), "SERVER_GROUP_NOT_FOUND");
+}
+
+/// Begins to start a VM of a dead host on another.
+fn evacuate(world: &mut World, vm: &str, host: &str) -> Result<OperationId, Refusal> {
+    let spec = world.state.vm(&vm_name(vm)).unwrap().spec.clone();
+    let migration = MigrationId(uuid(5, world.fresh()));
+    let claim = world.claim(vm, &spec, host, Owner::Migration(migration));
+    let operation = operation_id(world.fresh());
+    let lease = world.lease();
+    world.run(Command::BeginMove {
+        operation,
+        migration,
+        vm: vm_name(vm),
+        spec: None,
+        requested_host: None,
+        verify: false,
+        evacuate: true,
+        claim,
+        lease,
+    })?;
+    Ok(operation)
+}
+
+fn fence(world: &mut World, host: &str) {
+    let incarnation = world.view(host).host.report.incarnation;
+    let fence = Command::FenceHost {
+        host: host_name(host),
+        method: Method::FenceCommand,
+        by: "unverified:test".to_owned(),
+        output: String::new(),
+        incarnation,
+    };
+    world.run(fence).unwrap();
+}
+
+/// Ends an evacuation: the guest runs on its new host, or none was found for it.
+fn end(world: &mut World, operation: OperationId, arrives: bool) {
+    let step = Step::StartDestination;
+    world.log(operation, step, Mark::Started).unwrap();
+    if arrives {
+        let effect = Effect::CompleteMove;
+        let done = world.advance(operation, step, Mark::Succeeded, effect);
+        done.unwrap();
+        return;
+    }
+    let failed = refusal("SPAWN_FAILED");
+    world
+        .log(operation, step, Mark::Failed(failed.clone()))
+        .unwrap();
+    for mark in [Mark::UndoStarted, Mark::Undone] {
+        world.log(operation, step, mark).unwrap();
+    }
+    let effect = Effect::RefuseMigration(failed.clone());
+    let refused = world.advance(operation, Step::Claim, Mark::Failed(failed), effect);
+    refused.unwrap();
+}
+
+fn is_separated(world: &World) -> bool {
+    let group = world.state.server_group(&group("pair"));
+    group.unwrap().separated_at.is_some()
+}
+
+/// Goal: every member of an affinity group leaves a dead host, whatever becomes of the others, all to one
+/// host; and in the meantime the group says that it is separated. Method: three members in each order,
+/// one after the other and all at once, with each combination of those that arrive.
+#[test]
+fn members_of_an_affinity_group_follow_each_other_from_a_dead_host() {
+    const ORDERS: [[&str; 3]; 6] = [
+        ["a", "b", "c"],
+        ["a", "c", "b"],
+        ["b", "a", "c"],
+        ["b", "c", "a"],
+        ["c", "a", "b"],
+        ["c", "b", "a"],
+    ];
+    for order in ORDERS {
+        for arrivals in 0..8_u32 {
+            for at_once in [false, true] {
+                let mut world = World::with_hosts(3);
+                create(&mut world, "pair", GroupPolicy::Affinity, None);
+                for vm in order {
+                    world.boot(vm, &member("pair"), "h1");
+                }
+                fence(&mut world, "h1");
+                let mut running = Vec::new();
+                for (n, vm) in order.into_iter().enumerate() {
+                    let operation = evacuate(&mut world, vm, "h2").unwrap();
+                    if !at_once {
+                        end(&mut world, operation, arrivals >> n & 1 == 1);
+                    }
+                    running.push(operation);
+                }
+                if at_once {
+                    assert!(is_separated(&world));
+                    for (n, operation) in running.into_iter().enumerate() {
+                        end(&mut world, operation, arrivals >> n & 1 == 1);
+                    }
+                }
+                assert_eq!(is_separated(&world), !matches!(arrivals, 0 | 7));
+                follow(&mut world, order, arrivals);
+            }
+        }
+    }
+}
+
+/// Those that stayed go where the others are and nowhere else, and then the group is together.
+fn follow(world: &mut World, order: [&str; 3], arrivals: u32) {
+    let stayed = (0..3).filter(|n| arrivals >> n & 1 == 0);
+    for n in stayed {
+        if arrivals != 0 {
+            let away = evacuate(world, order[n], "h3").unwrap_err();
+            assert_eq!(away.reason, "AFFINITY");
+        }
+        let operation = evacuate(world, order[n], "h2").unwrap();
+        end(world, operation, true);
+    }
+    assert!(!is_separated(world));
+    let late = world.begin_boot("d", &member("pair"), "h3");
+    assert_eq!(late.unwrap_err().reason, "AFFINITY");
+    world.boot("d", &member("pair"), "h2");
+}
+
+/// Before cluster version 4 nothing separates a group.
+#[test]
+fn an_older_cluster_evacuates_no_two_members() {
+    let mut world = World::at_version(ServiceVersion(ServiceVersion::SEPARATED_GROUPS.0 - 1), 2);
+    create(&mut world, "pair", GroupPolicy::Affinity, None);
+    world.boot("a", &member("pair"), "h1");
+    world.boot("b", &member("pair"), "h1");
+    fence(&mut world, "h1");
+    let refused = evacuate(&mut world, "a", "h2").unwrap_err();
+    assert_eq!(refused.reason, "AFFINITY");
+}
+
+/// A host that comes back has its members still; a group in two parts is brought together by moves.
+#[test]
+fn a_separated_group_is_brought_together_by_moves() {
+    let mut world = World::with_hosts(3);
+    create(&mut world, "pair", GroupPolicy::Affinity, None);
+    for vm in ["a", "b", "c"] {
+        world.boot(vm, &member("pair"), "h1");
+    }
+    fence(&mut world, "h1");
+    let operation = evacuate(&mut world, "a", "h2").unwrap();
+    end(&mut world, operation, true);
+    let host = host_name("h1");
+    let liveness = Liveness::Up;
+    world.run(Command::SetLiveness { host, liveness }).unwrap();
+    for vm in ["b", "c"] {
+        let away = world.begin_migration(vm, "h3").unwrap_err();
+        assert_eq!(away.reason, "AFFINITY");
+        let moving = world.begin_migration(vm, "h2").unwrap();
+        world.transfer(moving);
+        assert!(is_separated(&world));
+        world.settle(moving, Event::Arrived).unwrap();
+    }
+    assert!(!is_separated(&world));
 }

@@ -121,13 +121,17 @@ pub(crate) fn aggregate() -> impl Strategy<Value = Aggregate> {
 pub(crate) fn server_group() -> impl Strategy<Value = ServerGroup> {
     let name = NAME.prop_map(|n| ServerGroupName::new(&n).unwrap());
     let policy = select(GroupPolicy::ALL.to_vec());
-    let values = (name, policy, 1..=PER_HOST_MAX, time(), ownership());
-    values.prop_map(|(name, policy, max, created_at, ownership)| {
-        let max = (policy == GroupPolicy::AntiAffinity).then_some(max);
-        ServerGroup {
-            created_at,
-            ownership,
-            ..ServerGroup::new(name, policy, max).unwrap()
-        }
-    })
+    let times = (time(), option::of(time()));
+    let values = (name, policy, 1..=PER_HOST_MAX, times, ownership());
+    values.prop_map(
+        |(name, policy, max, (created_at, separated_at), ownership)| {
+            let max = (policy == GroupPolicy::AntiAffinity).then_some(max);
+            ServerGroup {
+                created_at,
+                separated_at,
+                ownership,
+                ..ServerGroup::new(name, policy, max).unwrap()
+            }
+        },
+    )
 }

@@ -276,6 +276,7 @@ fn demand(dice: &mut Dice, mix: Mix) -> Option<Demand> {
             hosts: (0..dice.below(4))
                 .map(|_| (host(dice), 1 + dice.small(3)))
                 .collect(),
+            is_separated: dice.chance(30),
         }),
         volumes: Vec::new(),
         zone: dice.chance(10).then(|| zone(dice)),

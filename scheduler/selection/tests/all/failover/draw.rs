@@ -180,6 +180,7 @@ impl Cluster {
             policy,
             limit,
             hosts: BTreeMap::new(),
+            is_separated: false,
         };
         Self {
             dice: Dice(seed),
