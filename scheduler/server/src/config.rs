@@ -75,6 +75,8 @@ pub struct Config {
     pub raft_election_ticks: u64,
     /// A checkpoint is written every so many log entries.
     pub checkpoint_entries: u64,
+    /// The invariants of the state are checked every so many milliseconds; 0: never.
+    pub invariant_check_interval_ms: u64,
     /// The newest cluster version that this member applies: an older one makes it behave as an
     /// older program, which stops at what it does not know.
     pub service_version: u32,
@@ -105,6 +107,7 @@ impl Config {
             raft_heartbeat_ticks: 2,
             raft_election_ticks: 20,
             checkpoint_entries: 200_000,
+            invariant_check_interval_ms: 60_000,
             service_version: ServiceVersion::CURRENT.0,
         }
     }
@@ -185,7 +188,7 @@ impl Config {
         )
     }
 
-    fn bounded(&self) -> [configuration::Bounded; 13] {
+    fn bounded(&self) -> [configuration::Bounded; 14] {
         let version = u64::from(self.service_version);
         let (oldest, current) = (ServiceVersion::OLDEST.0, ServiceVersion::CURRENT.0);
         let bytes = self.request_bytes_max as u64;
@@ -194,6 +197,7 @@ impl Config {
         let history = self.watch_history_max as u64;
         let history_bytes = self.watch_history_bytes_max as u64;
         let watches = self.watches_max as u64;
+        let invariants = self.invariant_check_interval_ms;
         [
             ("liveness_limit_ms", self.liveness_limit_ms, 100, 3_600_000),
             ("request_bytes_max", bytes, 64 << 10, 64 << 20),
@@ -207,6 +211,7 @@ impl Config {
             ("raft_heartbeat_ticks", self.raft_heartbeat_ticks, 1, 1000),
             ("raft_election_ticks", self.raft_election_ticks, 3, 10_000),
             ("checkpoint_entries", self.checkpoint_entries, 100, 1 << 32),
+            ("invariant_check_interval_ms", invariants, 0, 86_400_000),
             ("service_version", version, oldest.into(), current.into()),
         ]
     }
@@ -248,6 +253,10 @@ impl Configuration for Config {
         keys.take("raft_heartbeat_ticks", &mut self.raft_heartbeat_ticks);
         keys.take("raft_election_ticks", &mut self.raft_election_ticks);
         keys.take("checkpoint_entries", &mut self.checkpoint_entries);
+        keys.take(
+            "invariant_check_interval_ms",
+            &mut self.invariant_check_interval_ms,
+        );
         keys.take("service_version", &mut self.service_version);
     }
 
@@ -292,6 +301,7 @@ mod tests {
             "raft_heartbeat_ticks",
             "raft_election_ticks",
             "checkpoint_entries",
+            "invariant_check_interval_ms",
             "service_version",
             "ca",
             "cert",

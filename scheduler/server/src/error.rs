@@ -12,6 +12,8 @@ use berth_store::{disk, identity};
 use berth_process::{Faults, ListenError};
 use tokio::task::JoinError;
 
+use crate::invariants::Broken;
+
 /// Why a scheduler member cannot start, or stopped by itself.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -93,6 +95,14 @@ pub enum Error {
         /// This member's service version.
         level: ServiceVersion,
     },
+    /// The state breaks an invariant.
+    #[error("the state at revision {revision} breaks an invariant: {what}")]
+    Unsound {
+        /// The revision of the state.
+        revision: u64,
+        /// Which invariant, and where.
+        what: String,
+    },
     /// The server failed.
     #[error("the server failed")]
     Serve(#[from] tonic::transport::Error),
@@ -110,6 +120,12 @@ pub enum Error {
 }
 
 impl Error {
+    /// Says which invariant is broken.
+    pub(crate) fn of_invariant(broken: Broken) -> Self {
+        let Broken { revision, what } = broken;
+        Self::Unsound { revision, what }
+    }
+
     /// Says why a task could not be joined.
     pub(crate) fn of_task(part: &'static str, error: JoinError) -> Self {
         match error.try_into_panic() {

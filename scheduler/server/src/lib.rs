@@ -35,6 +35,7 @@ pub mod feed;
 pub mod flags;
 mod grants;
 mod health;
+mod invariants;
 mod join;
 mod leadership;
 pub mod liveness;

@@ -54,7 +54,7 @@ use crate::service::{
     OperationApi, PlacementApi, PlannerApi, PolicyApi, PowerApi, SchedulerApi, ServerGroupApi,
     Setup, VolumeApi, revoked_since,
 };
-use crate::{duties, expelled, health, leadership, member, outdated, placement_rest};
+use crate::{duties, expelled, health, invariants, leadership, member, outdated, placement_rest};
 
 /// The descriptors are those of all programs; only what is served here is listed.
 const REFLECTION: Reflection = Reflection {
@@ -266,6 +266,8 @@ impl Scheduler {
             self.runtime.identity().cluster_id.clone(),
             level,
         );
+        let interval = Duration::from_millis(self.config.invariant_check_interval_ms);
+        let invariants = invariants::watch(context.clone(), interval);
         let (health, health_service) = tonic_health::server::health_reporter();
         let health = spawn(health::report(health, handle.clone(), stopping.clone()));
 
@@ -360,6 +362,7 @@ impl Scheduler {
             () = shutdown => None,
             () = expelled => Some(Err(Error::Removed)),
             cluster = outdated => Some(Err(Error::Outdated { cluster, level })),
+            broken = invariants => Some(Err(Error::of_invariant(broken))),
             ended = &mut replica.0 => Some(of_replica(ended)),
             ended = &mut server.0 => Some(of_server(ended)),
         };

@@ -202,7 +202,9 @@ reasons! {
         "The state breaks an invariant, or a command did something else than was predicted."
         "Start again: the state is read from the disk and the log, and is compared with the \
          leader's. If it ends again, report the message and keep the directory; if other members \
-         work, remove this member from the cluster and join again with an empty directory";
+         work, remove this member from the cluster and join again with an empty directory. If all \
+         members end with it, start them with `invariant_check_interval_ms = 0` in the \
+         configuration file, which serves the state as it is";
     RaftFailed "raft-failed"
         "The Raft library refused what the log, the membership or a message holds."
         REPLACE;
@@ -243,6 +245,7 @@ impl Reason {
             Error::Stop(error) => of_stop(error),
             Error::Removed => Self::Removed,
             Error::Outdated { .. } => Self::Outdated,
+            Error::Unsound { .. } => Self::InvariantBroken,
             Error::Serve(_) | Error::Ended(_) => Self::ServerFailed,
             Error::Panicked { .. } => Self::Panicked,
         }

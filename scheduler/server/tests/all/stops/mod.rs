@@ -15,12 +15,14 @@
 //! | `disk` | a disk that fails, is full, or is read-only |
 //! | `replaced` | damage after which a member has to join again |
 //! | `group` | what other members say, and versions |
+//! | `unsound` | a state that breaks an invariant |
 
 mod disk;
 mod group;
 mod replaced;
 mod single;
 mod start;
+mod unsound;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -87,6 +89,7 @@ const CASES: &[Case] = cases! {
     RolledBack "an older directory put back" group::rolled_back;
     TwoHistories "a quorum with older directories" group::two_histories;
     Diverged "a table with a row less" group::diverged;
+    InvariantBroken "a VM without its claim" unsound::vm_without_claim;
     Removed "removed while it runs" group::removed;
     JoinFailed "a service version that the cluster has left behind" group::join_refused;
     Outdated "a cluster version raised meanwhile" group::outdated;
@@ -96,10 +99,6 @@ const CASES: &[Case] = cases! {
 
 /// Reasons that nothing outside the program produces, and what covers them.
 const NOT_PRODUCED: &[(Reason, &str)] = &[
-    (
-        Reason::InvariantBroken,
-        "takes a fault in the state machine; berth-replication's `stops::` has machines with one",
-    ),
     (
         Reason::RaftFailed,
         "raft-rs returns errors for settings that the configuration refuses, and for a storage \
