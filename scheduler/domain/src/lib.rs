@@ -36,6 +36,7 @@ pub mod agent;
 pub mod aggregate;
 pub mod allocation;
 pub mod audit;
+pub mod bound;
 pub mod claim;
 pub mod constraint;
 pub mod cpu_set;

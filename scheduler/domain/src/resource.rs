@@ -117,7 +117,7 @@ macro_rules! custom {
 custom!(ResourceClass);
 custom!(Trait);
 
-/// A resource class or trait that a client created; until then it cannot be used or requested.
+/// A custom resource class or trait: one that a client created, or that a host reported.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Custom<Name> {
     /// Its name.
@@ -126,6 +126,11 @@ pub struct Custom<Name> {
     pub created_at: TimeMs,
     /// When it was created or renamed last.
     pub updated_at: TimeMs,
+    /// Whether only reports of hosts brought it. It is then removed with the last provider that has
+    /// it; once a client creates the name, it stays until a client deletes it. Recorded from
+    /// [`ServiceVersion::REPORTED_NAMES`](crate::version::ServiceVersion::REPORTED_NAMES) on.
+    #[serde(default)]
+    pub reported: bool,
 }
 
 macro_rules! constant {

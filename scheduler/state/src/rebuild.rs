@@ -9,7 +9,7 @@ use berth_domain::name::HostName;
 
 use crate::row::{Key, Row};
 use crate::state::State;
-use crate::transaction::{NoJournal, Transaction};
+use crate::transaction::{LeftNames, NoJournal, Transaction};
 
 /// Why rows do not make a state.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -74,6 +74,7 @@ impl State {
             state: &mut state,
             journal: NoJournal,
             principal: "",
+            left_names: LeftNames::default(),
         };
         let mut seen = BTreeSet::new();
         let mut claims = Vec::new();

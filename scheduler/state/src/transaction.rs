@@ -6,6 +6,7 @@
 
 mod aggregate;
 mod audit;
+mod left_names;
 mod volume;
 
 use std::collections::BTreeMap;
@@ -31,6 +32,7 @@ use berth_domain::server_group::ServerGroup;
 use berth_domain::service::Service;
 use berth_domain::vm::Vm;
 
+pub(crate) use self::left_names::LeftNames;
 use crate::request::{Request, RequestName};
 use crate::row::{Change, Key, Row};
 use crate::state::State;
@@ -107,6 +109,8 @@ pub(crate) struct Transaction<'s, J> {
     pub(crate) journal: J,
     /// On whose behalf: recorded as the creator of what the command creates.
     pub(crate) principal: &'s str,
+    /// Written with every provider, and emptied at the end of the command.
+    pub(crate) left_names: LeftNames,
 }
 
 macro_rules! plain_table {
@@ -326,6 +330,9 @@ impl<J: Journal> Transaction<'_, J> {
         let provider = Arc::new(provider);
         let id = provider.id;
         let old = self.state.providers.insert(id, provider.clone());
+        if let Some(old) = &old {
+            self.left_names.record(old, Some(&provider));
+        }
         self.state
             .index
             .move_provider(old.as_deref(), Some(&provider));
@@ -339,6 +346,9 @@ impl<J: Journal> Transaction<'_, J> {
 
     pub(crate) fn remove_provider(&mut self, id: ProviderId) {
         let old = self.state.providers.remove(&id);
+        if let Some(old) = &old {
+            self.left_names.record(old, None);
+        }
         self.state.index.move_provider(old.as_deref(), None);
         self.journal.record(|| Change {
             key: Key::Provider(id),

@@ -426,7 +426,10 @@ fn host_command(world: &World, pick: [u8; 4]) -> Command {
             Command::RegisterHost {
                 host,
                 provider,
-                report: report(shape),
+                report: HostReport {
+                    traits: [placement::some_trait(pick[1])].into(),
+                    ..report(shape)
+                },
             }
         }
     }

@@ -16,6 +16,10 @@ impl<J: Journal> Transaction<'_, J> {
     pub(super) fn create_class(&mut self, name: &ResourceClass) -> Result<Reply, Refusal> {
         examine_custom(name)?;
         if let Some(class) = self.state.class(name).cloned() {
+            let class = match class.reported {
+                true => self.put_class(created_by_client(&class)),
+                false => class,
+            };
             let existed = true;
             return Ok(Reply::Class { class, existed });
         }
@@ -23,6 +27,7 @@ impl<J: Journal> Transaction<'_, J> {
             name: name.clone(),
             created_at: self.now(),
             updated_at: self.now(),
+            reported: false,
         });
         let existed = false;
         Ok(Reply::Class { class, existed })
@@ -62,6 +67,7 @@ impl<J: Journal> Transaction<'_, J> {
             name: to.clone(),
             created_at: old.created_at,
             updated_at: self.now(),
+            reported: false,
         });
         let existed = false;
         Ok(Reply::Class { class, existed })
@@ -137,6 +143,10 @@ impl<J: Journal> Transaction<'_, J> {
             return Err(not_custom("trait", name.as_str()));
         }
         if let Some(custom) = self.state.custom_trait(name).cloned() {
+            let custom = match custom.reported {
+                true => self.put_trait(created_by_client(&custom)),
+                false => custom,
+            };
             let existed = true;
             return Ok(Reply::Trait { custom, existed });
         }
@@ -144,6 +154,7 @@ impl<J: Journal> Transaction<'_, J> {
             name: name.clone(),
             created_at: self.now(),
             updated_at: self.now(),
+            reported: false,
         });
         let existed = false;
         Ok(Reply::Trait { custom, existed })
@@ -167,6 +178,14 @@ impl<J: Journal> Transaction<'_, J> {
         }
         self.remove_trait(name);
         Ok(Reply::None)
+    }
+}
+
+/// Returns a reported name as a client created it: it no longer goes with its last provider.
+fn created_by_client<Name: Clone>(custom: &Custom<Name>) -> Custom<Name> {
+    Custom {
+        reported: false,
+        ..custom.clone()
     }
 }
 

@@ -15,7 +15,7 @@ use berth_domain::name::{HostName, VmName};
 use berth_domain::pmem::PmemDevice;
 use berth_domain::provider::ResourceProvider;
 use berth_domain::refusal::Refusal;
-use berth_domain::resource::{Custom, Trait};
+use berth_domain::resource::Trait;
 use berth_domain::version::ServiceVersion;
 use berth_domain::volume::REGIONS_MAX;
 
@@ -43,6 +43,7 @@ impl<J: Journal> Transaction<'_, J> {
         self.examine_host_traits(name, report)?;
         self.examine_namespaces(name, report)?;
         examine_regions(name, report)?;
+        self.examine_reported_names(name, report)?;
         match self.state.host(name).cloned() {
             Some(view) => self.report_again(&view, report),
             None => self.register_new_host(name, provider, report),
@@ -103,29 +104,6 @@ impl<J: Journal> Transaction<'_, J> {
                  good is written off: berth host pmem write-off",
             )
             .with("host", name))
-    }
-
-    /// Creates the custom traits and the classes of persistent memory that a host reports and that do
-    /// not exist yet.
-    fn create_missing(&mut self, report: &HostReport) {
-        for namespace in report.topology.pmem() {
-            if !self.state.knows_class(&namespace.class) {
-                self.put_class(Custom {
-                    name: namespace.class.clone(),
-                    created_at: self.now(),
-                    updated_at: self.now(),
-                });
-            }
-        }
-        for name in &report.traits {
-            if !self.state.knows_trait(name) {
-                self.put_trait(Custom {
-                    name: name.clone(),
-                    created_at: self.now(),
-                    updated_at: self.now(),
-                });
-            }
-        }
     }
 
     fn register_new_host(
@@ -219,6 +197,8 @@ impl<J: Journal> Transaction<'_, J> {
             host.report.disk_gib = old.report.disk_gib;
             host.hit.clone_from(&old.hit);
         }
+        // Its traits are new, its namespaces may be the old ones.
+        self.examine_reported_names(&host.name, &host.report)?;
         host.hit = self.hit_claims(&host);
         if host == **old {
             return Ok(Reply::Host(old.clone()));

@@ -40,6 +40,7 @@ mod power;
 mod provider;
 mod quality;
 mod reality;
+mod reported;
 mod request;
 mod reshape;
 mod revocation;
@@ -67,7 +68,7 @@ use crate::reply::{Applied, Reply};
 use crate::request::Recall;
 use crate::row::{Change, Key, Row};
 use crate::state::State;
-use crate::transaction::{Journal, NoJournal, RecordedChanges, Transaction};
+use crate::transaction::{Journal, LeftNames, NoJournal, RecordedChanges, Transaction};
 
 impl State {
     /// Carries a command out, and says what it changed.
@@ -93,6 +94,7 @@ impl State {
                 state,
                 journal: NoJournal,
                 principal: &envelope.principal,
+                left_names: LeftNames::default(),
             };
             return tx
                 .examine_allocations(consumers, &BTreeMap::new())
@@ -124,8 +126,10 @@ fn run<J: Journal>(
         state,
         journal,
         principal: &envelope.principal,
+        left_names: LeftNames::default(),
     };
     let outcome = tx.carry_out(envelope);
+    tx.remove_left_names();
     tx.trim();
     let after = tx.state.header;
     tx.journal.record(|| Change {

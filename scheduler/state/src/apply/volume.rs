@@ -12,7 +12,7 @@ use berth_domain::id::{ClaimId, Generation, Incarnation, ProviderId};
 use berth_domain::name::{HostName, VolumeId};
 use berth_domain::provider::ResourceProvider;
 use berth_domain::refusal::{Code, Refusal};
-use berth_domain::resource::{ConsumerType, Custom};
+use berth_domain::resource::ConsumerType;
 use berth_domain::volume::{
     After, DeviceMode, Failed, HOST_VOLUMES_MAX, Kind, Outcome, Phase, REPORTS_MAX, RegionUsage,
     Replica, Report, Shown, Taken, VOLUMES_MAX, Volume, consumer_of, cut, provider_name,
@@ -313,7 +313,7 @@ impl<J: Journal> Transaction<'_, J> {
         };
         let host = view.host.clone();
         if !host.report.regions.is_empty() {
-            self.know_volume_class();
+            self.create_reported_class(&resource_class());
         }
         let usages = self.state.regions_of(&host);
         for usage in &usages {
@@ -339,18 +339,6 @@ impl<J: Journal> Transaction<'_, J> {
                     ..(*provider).clone()
                 });
             }
-        }
-    }
-
-    fn know_volume_class(&mut self) {
-        let name = resource_class();
-        if !self.state.knows_class(&name) {
-            let (created_at, updated_at) = (self.now(), self.now());
-            self.put_class(Custom {
-                name,
-                created_at,
-                updated_at,
-            });
         }
     }
 

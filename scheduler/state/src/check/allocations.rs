@@ -3,7 +3,7 @@
 //! Usage may be above capacity here: as in OpenStack Placement, a client may shrink an inventory
 //! below what is taken from it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use berth_domain::allocation::Resources;
 use berth_domain::id::{ClaimId, ProviderId};
@@ -63,6 +63,20 @@ pub(super) fn classes_and_traits_exist(state: &State) -> Result<(), Violation> {
         rule(classes && traits, RULE, what)?;
     }
     Ok(())
+}
+
+/// A name that only reports of hosts brought is had by a provider.
+pub(super) fn reported_names_are_had(state: &State) -> Result<(), Violation> {
+    let providers = || state.providers.values();
+    let classes: BTreeSet<_> = providers().flat_map(|p| p.inventories.keys()).collect();
+    let traits: BTreeSet<_> = providers().flat_map(|p| &p.traits).collect();
+    let mut custom = state.classes.values();
+    let class = custom.find(|custom| custom.reported && !classes.contains(&custom.name));
+    let mut custom = state.traits.values();
+    let name = custom.find(|custom| custom.reported && !traits.contains(&custom.name));
+    let what = format_args!("no provider has {class:?} or {name:?}");
+    let good = class.is_none() && name.is_none();
+    rule(good, "reported_names_are_had", what)
 }
 
 /// Consumers take something, from providers of clients, in classes that these have; volumes take from

@@ -85,6 +85,7 @@ impl State {
         migrations::ended_hold_nothing(self)?;
         allocations::trees_hang_together(self)?;
         allocations::classes_and_traits_exist(self)?;
+        allocations::reported_names_are_had(self)?;
         allocations::consumers_take_from_clients_providers(self)?;
         allocations::usage_is_the_sum_of_consumers(self)?;
         aggregates::aggregates_match_hosts(self)?;

@@ -56,6 +56,7 @@ mod placement;
 mod pmem;
 mod power;
 mod reality;
+mod reported_names;
 mod requests;
 mod reshape;
 mod revocations;

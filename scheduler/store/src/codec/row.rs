@@ -117,6 +117,7 @@ pub(super) fn write_custom<N>(custom: &Custom<N>, text: impl Fn(&N) -> &str) -> 
         name: text(&custom.name).to_owned(),
         created_at_ms: custom.created_at.0,
         updated_at_ms: custom.updated_at.0,
+        reported: custom.reported,
     }
 }
 
@@ -128,6 +129,7 @@ pub(super) fn read_custom<N>(
         name: name(&wire.name, "name")?,
         created_at: TimeMs(wire.created_at_ms),
         updated_at: TimeMs(wire.updated_at_ms),
+        reported: wire.reported,
     })
 }
 

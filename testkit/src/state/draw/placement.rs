@@ -38,7 +38,7 @@ fn had_class(world: &World, id: ProviderId, pick: u8) -> ResourceClass {
     of(&had, pick)
 }
 
-fn some_trait(pick: u8) -> Trait {
+pub(super) fn some_trait(pick: u8) -> Trait {
     quality(of(&TRAITS, pick))
 }
 
