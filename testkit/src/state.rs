@@ -6,10 +6,12 @@
 pub mod by_hand;
 pub mod draw;
 pub mod placement;
+pub mod volume;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use berth_domain::audit::RequestSummary;
 use berth_domain::claim::{self, Claim, Owner};
 use berth_domain::constraint::{self, Demand};
 use berth_domain::cpu_set::CpuSet;
@@ -221,8 +223,10 @@ pub struct World {
     pub index: u64,
     /// The last number that [`World::fresh`] returned.
     pub ids: u64,
-    /// The executed commands, with their times.
+    /// The executed commands, with their times; none of a world with [`World::without_checks`].
     pub executed: Vec<(u64, Command)>,
+    is_checked: bool,
+    summary: Option<Box<RequestSummary>>,
     rows: BTreeMap<Key, Row>,
 }
 
@@ -236,6 +240,8 @@ impl Default for World {
             index: 0,
             ids: 0,
             executed: Vec::new(),
+            is_checked: true,
+            summary: None,
         }
     }
 }
@@ -279,6 +285,25 @@ impl World {
         world
     }
 
+    /// Executes commands without a check after each, for tests of very many: they call
+    /// [`State::check`] at the end.
+    #[must_use]
+    pub fn without_checks(self) -> Self {
+        Self {
+            is_checked: false,
+            ..self
+        }
+    }
+
+    /// Executes each command as a request with an id, recorded with this summary.
+    #[must_use]
+    pub fn recorded(self, summary: RequestSummary) -> Self {
+        Self {
+            summary: Some(Box::new(summary)),
+            ..self
+        }
+    }
+
     /// Returns a number that was not returned before.
     pub fn fresh(&mut self) -> u64 {
         self.ids += 1;
@@ -306,15 +331,29 @@ impl World {
         request: Option<RequestKey>,
         command: Command,
     ) -> Result<Reply, Refusal> {
-        self.executed.push((self.now, command.clone()));
-        let envelope = Envelope {
+        if self.is_checked {
+            self.executed.push((self.now, command.clone()));
+        }
+        let audit = self.summary.clone();
+        let request = request.or_else(|| {
+            let number = audit.is_some().then(|| self.fresh())?;
+            Some(self::request(number, 0))
+        });
+        self.run_envelope(Envelope {
             at: TimeMs(self.now),
             principal: "unverified:test".to_owned(),
             request,
-            audit: None,
+            audit,
             command,
-        };
+        })
+    }
+
+    /// Executes a command as it is in the log, and checks the state as the module's header says.
+    pub fn run_envelope(&mut self, envelope: Envelope) -> Result<Reply, Refusal> {
         self.index += 1;
+        if !self.is_checked {
+            return self.state.speculate(self.index, &envelope);
+        }
         let mut speculative = self.state.clone();
         let foretold = speculative.speculate(self.index, &envelope);
         let examined = self.state.examine(&envelope);

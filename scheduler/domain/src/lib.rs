@@ -30,6 +30,7 @@
 //! | [`ownership`] | the project of a record, and its creator |
 //! | [`vm`], [`migration`], [`operation`] | long-lived things and their state machines |
 //! | [`event`], [`audit`] | events of changes, and the audit of requests |
+//! | [`bound`] | how much of each record the state holds, by the role that creates it |
 //! | [`refusal`], [`fault`] | every refusal, with its reason |
 
 pub mod agent;

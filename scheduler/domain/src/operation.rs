@@ -46,6 +46,26 @@ pub enum Mark {
     Undone,
 }
 
+impl Mark {
+    /// Returns why it failed, if it did.
+    #[must_use]
+    pub fn refusal(&self) -> Option<&Refusal> {
+        match self {
+            Self::Failed(refusal) => Some(refusal),
+            Self::Started | Self::Succeeded | Self::UndoStarted | Self::Undone => None,
+        }
+    }
+
+    /// Returns it with its refusal [as it is recorded](Refusal::shortened).
+    #[must_use]
+    pub fn shortened(self) -> Self {
+        match self {
+            Self::Failed(refusal) => Self::Failed(refusal.shortened()),
+            Self::Started | Self::Succeeded | Self::UndoStarted | Self::Undone => self,
+        }
+    }
+}
+
 /// An entry of an operation's log.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Entry {

@@ -16,6 +16,15 @@ use crate::topology::CellId;
 /// How many hosts a refusal lists.
 pub const HOSTS_MAX: usize = 8;
 
+/// How many bytes the texts of a recorded refusal have at most.
+pub const RECORDED_BYTES_MAX: usize = 8 * 1024;
+
+/// How many bytes of it are the message and the hint at most, each, where all do not fit.
+const TEXT_BYTES_MAX: usize = 2 * 1024;
+
+/// How many bytes of it is the reason at most.
+const REASON_BYTES_MAX: usize = 128;
+
 /// The canonical gRPC code of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Code {
@@ -145,6 +154,53 @@ impl Refusal {
         self
     }
 
+    /// Returns the refusal as it is recorded: as it is, or with what fits into [`RECORDED_BYTES_MAX`].
+    /// Its texts come from hypervisors, hosts and clients, which could fill the state with them.
+    #[must_use]
+    pub fn shortened(mut self) -> Self {
+        if !self.is_long() {
+            return self;
+        }
+        cut(&mut self.reason, REASON_BYTES_MAX);
+        cut(&mut self.message, TEXT_BYTES_MAX);
+        if let Some(hint) = &mut self.hint {
+            cut(hint, TEXT_BYTES_MAX);
+        }
+        let texts = self.texts();
+        let mut left = RECORDED_BYTES_MAX.saturating_sub(texts);
+        let mut fits = |bytes: usize| {
+            let rest = left.checked_sub(bytes);
+            left = rest.unwrap_or(left);
+            rest.is_some()
+        };
+        self.metadata
+            .retain(|key, value| fits(entry_bytes(key, value)));
+        self.hosts.retain(|host| fits(host.bytes()));
+        self.causes.retain(|cause, _| fits(entry_bytes(cause, "")));
+        self
+    }
+
+    /// Returns whether it is too long to be recorded as it is.
+    #[must_use]
+    pub fn is_long(&self) -> bool {
+        self.bytes() > RECORDED_BYTES_MAX
+    }
+
+    /// Returns how many bytes its texts have, with some for each part.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let metadata = self.metadata.iter();
+        let metadata = metadata.map(|(key, value)| entry_bytes(key, value));
+        let causes = self.causes.keys().map(|cause| entry_bytes(cause, ""));
+        let hosts = self.hosts.iter().map(HostRefusal::bytes);
+        self.texts() + metadata.chain(causes).chain(hosts).sum::<usize>()
+    }
+
+    fn texts(&self) -> usize {
+        let hint = self.hint.as_ref().map_or(0, String::len);
+        self.reason.len() + self.message.len() + hint
+    }
+
     /// Returns the refusal of a thing that does not exist.
     pub fn not_found(kind: &str, name: impl fmt::Display) -> Self {
         let reason = format!("{}_NOT_FOUND", kind.to_uppercase());
@@ -158,6 +214,35 @@ impl Refusal {
     }
 }
 
+impl HostRefusal {
+    fn bytes(&self) -> usize {
+        let missing = self.missing.as_ref();
+        let missing = missing.map_or(0, |missing| missing.resource.len());
+        let texts = self.host.as_str().len() + self.cause.len() + self.message.len() + missing;
+        texts + PART_BYTES
+    }
+}
+
+/// What a part of a refusal has beside its texts: numbers and lengths.
+const PART_BYTES: usize = 64;
+
+fn entry_bytes(key: &str, value: &str) -> usize {
+    key.len() + value.len() + PART_BYTES
+}
+
+/// Cuts a text to at most `max` bytes, and marks that it was.
+fn cut(text: &mut String, max: usize) {
+    const MARK: &str = "…";
+    if text.len() > max {
+        let mut at = max - MARK.len();
+        while !text.is_char_boundary(at) {
+            at -= 1;
+        }
+        text.truncate(at);
+        text.push_str(MARK);
+    }
+}
+
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
@@ -165,3 +250,52 @@ impl fmt::Display for Refusal {
 }
 
 impl std::error::Error for Refusal {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: whichever text is long, and however many there are, what is recorded is bounded, and what
+    /// fits is recorded as it is.
+    #[test]
+    fn a_recorded_refusal_is_bounded_whatever_is_long() {
+        let long = "ä".repeat(RECORDED_BYTES_MAX);
+        let plain = || Refusal::new(Code::Internal, "REASON", "message").with("host", "h1");
+        assert_eq!(plain().shortened(), plain());
+        let host = |message: &str| HostRefusal {
+            host: HostName::new("h1").unwrap(),
+            cause: "CAUSE".to_owned(),
+            message: message.to_owned(),
+            guest_cell: None,
+            host_cell: None,
+            missing: None,
+        };
+        let many = |count: usize| (0..count).map(|number| number.to_string());
+        let cases = [
+            Refusal::new(Code::Internal, &long, "message"),
+            Refusal::new(Code::Internal, "REASON", &*long),
+            plain().with_hint(&*long),
+            plain().with("long", &long),
+            plain().with(&long, "long"),
+            Refusal {
+                metadata: many(10_000).map(|n| (n.clone(), n)).collect(),
+                ..plain()
+            },
+            Refusal {
+                causes: many(10_000).map(|n| (n, 1)).collect(),
+                ..plain()
+            },
+            Refusal {
+                hosts: vec![host(&long); HOSTS_MAX],
+                ..plain()
+            },
+        ];
+        for case in cases {
+            let kept = case.clone().shortened();
+            assert!(case.bytes() > RECORDED_BYTES_MAX, "{case:?}");
+            assert!(kept.bytes() <= RECORDED_BYTES_MAX, "{kept:?}");
+            assert!(!kept.reason.is_empty() && !kept.message.is_empty());
+            assert_eq!(kept.clone().shortened(), kept, "once is enough");
+        }
+    }
+}

@@ -94,9 +94,12 @@ impl ServiceVersion {
     pub const DRAINS: Self = Self(4);
 
     /// From here on the state records which custom names only reports of hosts brought, and removes
-    /// them with the last provider that has them; and the limits of [`crate::bound`] are enforced.
-    /// Before, such names stay: an older member would carry out what a newer one refuses.
+    /// them with the last provider that has them. Before, they stay.
     pub const REPORTED_NAMES: Self = Self(4);
+
+    /// From here on the limits of [`crate::bound`] are enforced. Before, an older member would carry
+    /// out what a newer one refuses.
+    pub const BOUNDED_RECORDS: Self = Self(4);
 
     /// Returns the version of a number on the wire; without one it is the oldest.
     #[must_use]

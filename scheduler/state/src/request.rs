@@ -33,12 +33,9 @@ use crate::reply::Reply;
 use crate::state::{Index, State};
 use crate::weight;
 
-/// How many requests are remembered.
-pub const REMEMBERED_MAX: usize = 131_072;
-
-/// How much the remembered outcomes may weigh ([`Request::weight`]), in bytes. The oldest are
-/// forgotten first, the newest never.
-pub const OUTCOMES_BYTES_MAX: u64 = 64 << 20;
+/// How many requests are remembered, and how much their outcomes may weigh ([`Request::weight`]), in
+/// bytes. The oldest outcomes are forgotten first, the newest never.
+pub use berth_domain::bound::{OUTCOMES_BYTES_MAX, REMEMBERED_MAX};
 
 /// The reason of a refusal for a request that was decided, and whose outcome is forgotten.
 pub const OUTCOME_FORGOTTEN: &str = "OUTCOME_FORGOTTEN";

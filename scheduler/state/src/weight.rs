@@ -398,7 +398,8 @@ fn of_host(host: &Host) -> u64 {
         + each(failed_volumes, of_failed)
 }
 
-fn of_report(report: &HostReport) -> u64 {
+/// Returns what the report of a host counts, which is limited too.
+pub(crate) fn of_report(report: &HostReport) -> u64 {
     let HostReport {
         agent_address,
         incarnation: _,

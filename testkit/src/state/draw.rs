@@ -132,7 +132,7 @@ fn some_operation(world: &World, pick: u8) -> Option<OperationId> {
 }
 
 /// Returns what the saga of this operation would do next, as far as the log tells.
-fn next_of_saga(world: &mut World, operation: &Operation, fail: bool) -> (Step, Mark, Effect) {
+pub fn next_of_saga(world: &mut World, operation: &Operation, fail: bool) -> (Step, Mark, Effect) {
     let last = operation.log.last().map(|e| (e.step, e.mark.clone()));
     let why = refusal("DRAWN");
     let failed = Mark::Failed(why.clone());

@@ -96,6 +96,66 @@ pub enum Effect {
     CompleteConfirm,
 }
 
+impl Effect {
+    /// Returns why the operation failed or waits, where the effect says so.
+    #[must_use]
+    pub fn refusal(&self) -> Option<&Refusal> {
+        match self {
+            Self::FailBoot(refusal)
+            | Self::RefuseMigration(refusal)
+            | Self::FailUnshelve(refusal) => Some(refusal),
+            Self::Settle { refusal, .. } | Self::EndPower { refusal, .. } => refusal.as_ref(),
+            Self::None
+            | Self::HoldClaim(_)
+            | Self::ConfirmClaim { .. }
+            | Self::SwapClaim { .. }
+            | Self::ReleaseClaim { .. }
+            | Self::CompleteBoot
+            | Self::BeginTransfer
+            | Self::CompleteDelete
+            | Self::CompleteMove
+            | Self::CompleteRevert
+            | Self::CompleteShelve
+            | Self::CompleteUnshelve
+            | Self::BeginRebuild
+            | Self::CompleteConfirm => None,
+        }
+    }
+
+    /// Returns the same to be changed.
+    pub fn refusal_mut(&mut self) -> Option<&mut Refusal> {
+        match self {
+            Self::FailBoot(refusal)
+            | Self::RefuseMigration(refusal)
+            | Self::FailUnshelve(refusal) => Some(refusal),
+            Self::Settle { refusal, .. } | Self::EndPower { refusal, .. } => refusal.as_mut(),
+            Self::None
+            | Self::HoldClaim(_)
+            | Self::ConfirmClaim { .. }
+            | Self::SwapClaim { .. }
+            | Self::ReleaseClaim { .. }
+            | Self::CompleteBoot
+            | Self::BeginTransfer
+            | Self::CompleteDelete
+            | Self::CompleteMove
+            | Self::CompleteRevert
+            | Self::CompleteShelve
+            | Self::CompleteUnshelve
+            | Self::BeginRebuild
+            | Self::CompleteConfirm => None,
+        }
+    }
+
+    /// Returns it with its refusal [as it is recorded](Refusal::shortened).
+    #[must_use]
+    pub fn shortened(mut self) -> Self {
+        if let Some(refusal) = self.refusal_mut() {
+            *refusal = refusal.clone().shortened();
+        }
+        self
+    }
+}
+
 /// Which effect, without its content: what the [table](super::table) of operations names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EffectName {

@@ -8,6 +8,7 @@ use berth_domain::migration;
 use berth_domain::name::HostName;
 use berth_domain::operation::{Conditions, Kind, Mark, Operation, Site, Step};
 use berth_domain::refusal::Refusal;
+use berth_domain::version::ServiceVersion;
 
 use super::lease::{done, fence};
 use super::log::{append, attempt, latest};
@@ -19,6 +20,24 @@ use crate::transaction::{Journal, Transaction};
 
 impl<J: Journal> Transaction<'_, J> {
     pub(super) fn advance(
+        &mut self,
+        id: OperationId,
+        epoch: Epoch,
+        step: Step,
+        mark: &Mark,
+        effect: &Effect,
+    ) -> Result<Reply, Refusal> {
+        let is_long = |refusal: Option<&Refusal>| refusal.is_some_and(Refusal::is_long);
+        let is_long = is_long(mark.refusal()) || is_long(effect.refusal());
+        if is_long && self.may_write(ServiceVersion::BOUNDED_RECORDS) {
+            // Conductors pass on what agents and hypervisors report, of any length.
+            let (mark, effect) = (mark.clone().shortened(), effect.clone().shortened());
+            return self.log_step(id, epoch, step, &mark, &effect);
+        }
+        self.log_step(id, epoch, step, mark, effect)
+    }
+
+    fn log_step(
         &mut self,
         id: OperationId,
         epoch: Epoch,

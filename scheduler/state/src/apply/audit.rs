@@ -3,13 +3,13 @@
 use berth_domain::audit::{Entry, Outcome};
 use berth_domain::operation::Subject;
 use berth_domain::refusal::Refusal;
+use berth_domain::version::ServiceVersion;
 
 use crate::command::Envelope;
 use crate::reply::Reply;
 use crate::transaction::{Journal, Transaction};
 
-/// How many entries of the audit are kept.
-pub const AUDIT_MAX: usize = 16_384;
+pub use berth_domain::bound::AUDIT_MAX;
 
 impl<J: Journal> Transaction<'_, J> {
     /// Records a command and its outcome, if a client requested it.
@@ -35,6 +35,9 @@ impl<J: Journal> Transaction<'_, J> {
             Ok(_) => Outcome::Accepted {
                 operation: operation.map(|operation| operation.id),
             },
+            Err(refusal) if self.may_write(ServiceVersion::BOUNDED_RECORDS) => {
+                Outcome::Refused(refusal.as_record().shortened())
+            }
             Err(refusal) => Outcome::Refused(refusal.as_record()),
         };
         self.put_audit(Entry {

@@ -1,12 +1,14 @@
 //! Booting: the VM, its claim and its operation begin together, and end together.
 
+use berth_domain::bound::VMS_MAX;
 use berth_domain::claim::{Claim, Owner, State as ClaimState};
 use berth_domain::constraint::Demand;
 use berth_domain::id::{Generation, OperationId, VmUid};
 use berth_domain::name::{HostName, VmName};
 use berth_domain::operation::{Kind, Operation, Outcome};
 use berth_domain::ownership::ProjectName;
-use berth_domain::refusal::Refusal;
+use berth_domain::refusal::{Code, Refusal};
+use berth_domain::version::ServiceVersion;
 use berth_domain::vm::{Event, State, Vm, VmSpec};
 
 use super::claim::Purpose;
@@ -33,6 +35,7 @@ impl<J: Journal> Transaction<'_, J> {
         if self.state.vm(begin.vm).is_some() {
             return Err(exists("vm", begin.vm));
         }
+        self.examine_vm_count()?;
         self.examine_new_operation(begin.operation, begin.lease)?;
         self.state.examine_macs(&begin.spec.nics)?;
         self.state.examine_group(begin.spec)?;
@@ -66,6 +69,22 @@ impl<J: Journal> Transaction<'_, J> {
             requested_host: begin.requested_host.cloned(),
             ..with_claim(operation, &claim)
         })))
+    }
+
+    /// Refuses one more VM where there are as many as there may be. Claims bound only those that hold
+    /// some: VMs that are shelved, or whose boot failed, hold none.
+    fn examine_vm_count(&self) -> Result<(), Refusal> {
+        let may_begin = self.state.vms.len() < VMS_MAX;
+        if may_begin || !self.may_write(ServiceVersion::BOUNDED_RECORDS) {
+            return Ok(());
+        }
+        Err(Refusal::new(
+            Code::ResourceExhausted,
+            "TOO_MANY_VMS",
+            format!("the cluster has {VMS_MAX} VMs, as many as there may be"),
+        )
+        .with_hint("delete VMs that failed to boot or are shelved: berth vm list")
+        .with("max", VMS_MAX))
     }
 
     /// Returns what a new VM demands of its host.

@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use berth_domain::bound::REPORT_BYTES_MAX;
 use berth_domain::constraint::shape;
 use berth_domain::cpu_set::CpuSet;
 use berth_domain::host::{Host, HostReport, Liveness, inventories_of, traits_of};
@@ -14,7 +15,7 @@ use berth_domain::instance::EmulatorThreads;
 use berth_domain::name::{HostName, VmName};
 use berth_domain::pmem::PmemDevice;
 use berth_domain::provider::ResourceProvider;
-use berth_domain::refusal::Refusal;
+use berth_domain::refusal::{Code, Refusal};
 use berth_domain::resource::Trait;
 use berth_domain::version::ServiceVersion;
 use berth_domain::volume::REGIONS_MAX;
@@ -23,6 +24,7 @@ use super::inventory::examine_count;
 use crate::refusals::{exists, host_is_drained, invalid, precondition};
 use crate::reply::Reply;
 use crate::transaction::{Journal, Transaction};
+use crate::weight;
 
 /// How many VMs a refused shape names.
 const NAMED_MAX: usize = 16;
@@ -44,10 +46,29 @@ impl<J: Journal> Transaction<'_, J> {
         self.examine_namespaces(name, report)?;
         examine_regions(name, report)?;
         self.examine_reported_names(name, report)?;
+        self.examine_report_size(name, report)?;
         match self.state.host(name).cloned() {
             Some(view) => self.report_again(&view, report),
             None => self.register_new_host(name, provider, report),
         }
+    }
+
+    /// Refuses a report that no real host has. What it weighs does not depend on the host's record.
+    fn examine_report_size(&self, name: &HostName, report: &HostReport) -> Result<(), Refusal> {
+        let bytes = weight::of_report(report);
+        if bytes <= REPORT_BYTES_MAX || !self.may_write(ServiceVersion::BOUNDED_RECORDS) {
+            return Ok(());
+        }
+        Err(Refusal::new(
+            Code::ResourceExhausted,
+            "HOST_REPORT_TOO_LARGE",
+            format!(
+                "the report of host {name} takes {bytes} bytes, at most {REPORT_BYTES_MAX} are possible"
+            ),
+        )
+        .with_hint("configure fewer PCI devices, namespaces or regions for guests on that host")
+        .with("host", name)
+        .with("max", REPORT_BYTES_MAX))
     }
 
     /// Refuses a trait that cannot be created, and too many of them. A newer agent may know standard

@@ -9,8 +9,7 @@ use berth_domain::id::TimeMs;
 use berth_domain::name::HostName;
 use berth_domain::operation::{Entry, Mark, Operation, Step};
 
-/// How many entries a log holds.
-pub const LOG_MAX: usize = 128;
+pub use berth_domain::bound::LOG_MAX;
 
 /// Returns the entries of the current attempt, its claim first.
 pub(super) fn attempt(log: &[Entry]) -> &[Entry] {

@@ -22,7 +22,7 @@ impl<J: Journal> Transaction<'_, J> {
         host: &HostName,
         report: &HostReport,
     ) -> Result<(), Refusal> {
-        if !self.may_write(ServiceVersion::REPORTED_NAMES) {
+        if !self.may_write(ServiceVersion::BOUNDED_RECORDS) {
             return Ok(());
         }
         let classes: BTreeSet<&ResourceClass> = classes_of(report).collect();

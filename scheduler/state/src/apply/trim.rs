@@ -1,12 +1,10 @@
 //! What has ended is forgotten by count, the oldest first, so that the state stays bounded.
 
-use crate::transaction::{Journal, Transaction};
-
+pub use berth_domain::bound::ENDED_MAX;
 /// How many done operations are remembered.
-pub const DONE_MAX: usize = 1_000;
+pub use berth_domain::bound::ENDED_MAX as DONE_MAX;
 
-/// How many ended migrations are remembered.
-pub const ENDED_MAX: usize = 1_000;
+use crate::transaction::{Journal, Transaction};
 
 impl<J: Journal> Transaction<'_, J> {
     pub(super) fn trim(&mut self) {

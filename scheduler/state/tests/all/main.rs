@@ -38,6 +38,7 @@ mod aggregates;
 mod attached;
 mod audit;
 mod batch;
+mod bounded;
 mod catalog;
 mod cold_moves;
 mod disk_moves;

@@ -8,20 +8,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use berth_domain::allocation::{ConsumerGeneration, ConsumerUpdate};
 use berth_domain::host::Liveness;
-use berth_domain::id::{Generation, Incarnation, ProviderId, TimeMs};
+use berth_domain::id::{Generation, Incarnation, ProviderId};
 use berth_domain::name::{RegionName, VolumeId};
-use berth_domain::ownership::Ownership;
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::resource::ResourceClass;
 use berth_domain::topology::CellId;
 use berth_domain::version::ServiceVersion;
 use berth_domain::volume::{
-    DeviceMode, DisplayName, Extent, Kind, Outcome, Parameters, Phase, Region, RegionUsage,
-    Replica, Report, Volume, VolumeRequest, choose, consumer_of, net_bytes, provider_of,
-    resource_class,
+    DeviceMode, Extent, Kind, Outcome, Phase, Region, RegionUsage, Replica, Report, Volume,
+    VolumeRequest, consumer_of, net_bytes, provider_of, resource_class,
 };
 use berth_state::Reply;
 use berth_state::command::Command;
+use berth_testkit::state::volume::chosen;
 use berth_testkit::state::*;
 
 const STEP: u64 = 16 << 20;
@@ -69,46 +68,6 @@ fn request(steps: u64, replicas: usize, requisite: &[&str]) -> VolumeRequest {
         preferred: Vec::new(),
         requisite: requisite.iter().map(|host| host_name(host)).collect(),
     }
-}
-
-/// Returns a volume where it is chosen to be now.
-fn chosen(
-    world: &mut World,
-    name: &str,
-    kind: Kind,
-    request: &VolumeRequest,
-) -> Result<Volume, Box<Refusal>> {
-    let chosen = choose(
-        &world.state.volume_candidates(None, &BTreeSet::new()),
-        request,
-    )?;
-    let display_name = DisplayName::new(name).unwrap();
-    let replica = |chosen: berth_domain::volume::Chosen| Replica {
-        host: chosen.host,
-        region: chosen.region,
-        cell: chosen.cell,
-        mode: chosen.mode,
-        gross_bytes: chosen.taken.gross_bytes,
-        size_bytes: chosen.size_bytes,
-        extent: chosen.taken.extent,
-        placed: false,
-        phase: Phase::Creating,
-        sequence: 0,
-        erased_bytes: 0,
-        failure: String::new(),
-        failures: 0,
-    };
-    Ok(Volume {
-        id: display_name.id(uuid(7, world.fresh())),
-        display_name,
-        kind,
-        required_bytes: request.required_bytes,
-        parameters: Parameters::default(),
-        replicas: chosen.into_iter().map(replica).collect(),
-        created_at: TimeMs(0),
-        generation: Generation(0),
-        ownership: Ownership::default(),
-    })
 }
 
 fn run(world: &mut World, volume: Volume) -> Result<VolumeId, Refusal> {
