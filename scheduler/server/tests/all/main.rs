@@ -7,6 +7,7 @@
 //! | `common` | schedulers in this process and requests to them |
 //! | `events` | watches |
 //! | `feed` | the feed behind watches |
+//! | `growth` | what each role can make the state hold |
 //! | `hints` | what is advised where a request is refused |
 //! | `hostile` | hosts and guests that cannot be |
 //! | `import` | import from another Placement |
@@ -36,6 +37,7 @@ mod candidates;
 mod common;
 mod events;
 mod feed;
+mod growth;
 mod hints;
 mod hostile;
 mod import;
