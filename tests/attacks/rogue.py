@@ -1,4 +1,4 @@
-"""A cluster with certificates on loopback, and gRPC calls with any of them; for the attacks b1, b3, b4, b7.
+"""A cluster with certificates on loopback, and gRPC calls with any of them; for the attacks b1 to b4, b7.
 
 Not a client: it encodes the few messages that the attacks send, and reads status and details of the
 answers as bytes. The calls go through curl, which must know HTTP/2.
@@ -213,8 +213,9 @@ class Cluster:
     # ---- calls -------------------------------------------------------------------------------
 
     def call(self, role, name, host, method, messages):
-        """Calls an agent with a certificate, once for each message, and returns (grpc-status,
-        grpc-message, details, body) of each answer."""
+        """Calls a program with a certificate, once for each message, and returns (grpc-status,
+        grpc-message, details, body) of each answer. A method without a service is one of agents."""
+        method = method if "/" in method else f"{AGENT}/{method}"
         cert, key = self.files(role, name)
         folder = Path(tempfile.mkdtemp(dir=self.folder))
         blocks = []
@@ -224,7 +225,7 @@ class Cluster:
             blocks.append(
                 "\n".join(
                     [
-                        f'url = "https://{self.address[host]}/{AGENT}/{method}"',
+                        f'url = "https://{self.address[host]}/{method}"',
                         "http2",
                         "silent",
                         "max-time = 10",
