@@ -5,6 +5,7 @@
 //! Invariant: made of persistent maps, so that a clone costs a few pointers and a reader keeps a
 //! frozen version while the original goes on.
 
+use std::ops::Bound;
 use std::sync::Arc;
 
 use berth_domain::aggregate::Aggregate;
@@ -418,6 +419,16 @@ impl State {
             .running
             .iter()
             .filter_map(|id| self.operations.get(id))
+    }
+
+    /// Returns the operations that are not done and come after this one, in the order of their ids.
+    pub fn running_operations_after(
+        &self,
+        after: Option<OperationId>,
+    ) -> impl Iterator<Item = &Arc<Operation>> + '_ {
+        let after = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let running = self.index.running.range((after, Bound::Unbounded));
+        running.filter_map(|id| self.operations.get(id))
     }
 
     /// Returns how many operations are done and how many migrations have ended: the oldest are

@@ -1,6 +1,6 @@
 //! `berth.policy.v1.AggregateService`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use berth_domain::aggregate::Aggregate;
 use berth_domain::id::AggregateId;
@@ -125,23 +125,24 @@ impl AggregateService for AggregateApi {
         let page = Page::new(wire.page_size, &wire.page_token)?;
         let after = list::after(&page, |text| ZoneName::new(text).ok())?;
         let state = self.0.state(wire.consistency).await?;
-        let mut zones: BTreeMap<ZoneName, Vec<String>> = BTreeMap::new();
+        // Aggregates are few; the hosts, which are not, are those of the page alone.
+        let mut zones: BTreeMap<ZoneName, Vec<&Aggregate>> = BTreeMap::new();
         for aggregate in state.aggregates().values() {
-            if let Some(zone) = aggregate.zone() {
-                let hosts = aggregate.hosts.iter().map(|host| host.resource_name());
-                zones.entry(zone).or_default().extend(hosts);
+            let zone = aggregate.zone();
+            let is_after = |zone: &ZoneName| after.as_ref().is_none_or(|after| zone > after);
+            if let Some(zone) = zone.filter(is_after) {
+                zones.entry(zone).or_default().push(aggregate);
             }
         }
-        let rest = zones
-            .into_iter()
-            .filter(|(zone, _)| after.as_ref().is_none_or(|after| zone > after));
-        let (zones, next_page_token) = page.cut(rest, |(zone, _)| zone.to_string());
-        let zones = zones.into_iter().map(|(zone, mut hosts)| {
-            hosts.sort();
-            hosts.dedup();
+        let (zones, next_page_token) = page.cut(zones, |(zone, _)| zone.to_string());
+        let zones = zones.into_iter().map(|(zone, aggregates)| {
+            let hosts = aggregates
+                .into_iter()
+                .flat_map(|aggregate| &aggregate.hosts);
+            let hosts: BTreeSet<String> = hosts.map(|host| host.resource_name()).collect();
             v1::AvailabilityZone {
                 zone: zone.to_string(),
-                hosts,
+                hosts: hosts.into_iter().collect(),
             }
         });
         Ok(Response::new(v1::ListAvailabilityZonesResponse {

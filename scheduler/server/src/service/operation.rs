@@ -124,8 +124,9 @@ impl OperationService for OperationApi {
             false => list::page(state.operations(), &page, parse, show, keep),
             // Few of all operations run; they have an index of their own.
             true => {
-                let running = state.running_operations().map(|o| (o.id, o.clone()));
-                list::page(&running.collect(), &page, parse, show, keep)
+                let running = state.running_operations_after(list::after(&page, parse)?);
+                let running = running.filter(|operation| keep(operation)).cloned();
+                Ok(page.cut(running, |operation| show(&operation.id)))
             }
         }?;
         Ok(Response::new(v1::ListOperationsResponse {

@@ -1,12 +1,16 @@
 //! Three members with something of everything that is read.
 
+use berth_domain::version::ServiceVersion;
 use berth_proto::audit::v1::ListAuditEntriesRequest;
 use berth_proto::audit::v1::audit_service_client::AuditServiceClient;
 use berth_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
-use berth_proto::cluster::v1::{GetClusterStatusRequest, GetClusterStatusResponse};
+use berth_proto::cluster::v1::{
+    GetClusterStatusRequest, GetClusterStatusResponse, RegisterServiceRequest, Service,
+};
 use berth_proto::host::v1::{
     GuestMemory, GuestsMemory, MemorySignals, NodeMemory, ReportHostRequest, SwapSpace,
 };
+use berth_proto::operation::v1::{AdvanceRequest, CompleteBoot, Effect, Mark, Step, effect, mark};
 use berth_proto::planner::v1::planner_service_client::PlannerServiceClient;
 use berth_proto::planner::v1::{GetScoreRequest, GetScoreResponse, VerifyClusterRequest};
 use berth_proto::policy::v1::aggregate_service_client::AggregateServiceClient;
@@ -16,14 +20,16 @@ use berth_proto::policy::v1::{
     Aggregate, CreateAggregateRequest, CreateServerGroupRequest, ServerGroup,
     UpdateSchedulingPolicyRequest, server_group,
 };
-use berth_proto::scheduler::v1::CreatePciAliasRequest;
+use berth_proto::scheduler::v1::{CreatePciAliasRequest, ScheduleMigrationRequest};
 use berth_proto::types::v1::{PciAlias, PciMatch};
+use berth_proto::volume::v1::volume_service_client::VolumeServiceClient;
+use berth_proto::volume::v1::{CreateVolumeRequest, DeviceMode, Region};
 use serde_json::json;
 use tonic::transport::Channel;
 
 use crate::common::trio::Trio;
 use crate::common::world::{flavor, register_request, schedule, vm_request};
-use crate::common::{connect, eventually, hosts, rest, schedulers};
+use crate::common::{connect, eventually, hosts, operations, rest, schedulers};
 
 /// A provider of a REST client, and its consumer.
 pub(super) const PROVIDER: &str = "00000000-0000-0000-0000-000000000001";
@@ -88,6 +94,33 @@ impl World {
             .await;
         let entries = listed.expect("entries").into_inner().audit_entries;
         self.audit_entry = entries.first().expect("an entry").name.clone();
+    }
+
+    /// Makes three more of everything that is listed.
+    pub(super) async fn make_more(&self) {
+        let channel = self.leader().await;
+        for number in 0..3 {
+            make_policy(&channel, number).await;
+            make_service(&channel, number).await;
+            make_volume(&channel, number).await;
+            flavor(&channel, &format!("f{number}"), 1).await;
+            make_migration(&channel, number).await;
+            let refused = schedule(&channel, vm_request(&format!("x{number}"), "unknown")).await;
+            refused.expect_err("there is no such flavor");
+            self.make_consumer(number).await;
+        }
+    }
+
+    async fn make_consumer(&self, number: u32) {
+        let server = self.trio.rest[self.trio.leader().await];
+        let body = json!({
+            "allocations": {PROVIDER: {"resources": {"VCPU": 1}}},
+            "project_id": "p", "user_id": "u", "consumer_generation": null,
+            "consumer_type": "INSTANCE",
+        });
+        let path = format!("/allocations/00000000-0000-0000-0002-00000000000{number}");
+        let answer = rest::ask(server, "PUT", &path, Some(body)).await;
+        assert!(answer.is_some_and(|answer| answer.status < 300));
     }
 
     async fn make_provider(&self) {
@@ -300,4 +333,123 @@ async fn make_policies(channel: &Channel) {
         .update_scheduling_policy(ratio)
         .await
         .expect("a ratio");
+}
+
+async fn make_policy(channel: &Channel, number: u32) {
+    let zone = ("availability_zone".to_owned(), format!("zone-{number}"));
+    let aggregate = CreateAggregateRequest {
+        aggregate: Some(Aggregate {
+            name: format!("aggregates/z{number}"),
+            metadata: [zone].into(),
+            ..Default::default()
+        }),
+        ..Default::default()
+    };
+    let mut client = AggregateServiceClient::new(channel.clone());
+    let created = client.create_aggregate(aggregate).await;
+    created.expect("an aggregate");
+    let group = CreateServerGroupRequest {
+        server_group: Some(ServerGroup {
+            name: format!("serverGroups/g{number}"),
+            policy: server_group::Policy::Affinity.into(),
+            ..Default::default()
+        }),
+        ..Default::default()
+    };
+    let mut client = ServerGroupServiceClient::new(channel.clone());
+    let created = client.create_server_group(group).await;
+    created.expect("a server group");
+    let alias = CreatePciAliasRequest {
+        pci_alias: Some(PciAlias {
+            name: format!("pciAliases/nic{number}"),
+            any_of: vec![PciMatch {
+                vendor_id: "8086".to_owned(),
+                ..Default::default()
+            }],
+            ..Default::default()
+        }),
+        ..Default::default()
+    };
+    let created = schedulers(channel).create_pci_alias(alias).await;
+    created.expect("an alias");
+}
+
+async fn make_service(channel: &Channel, number: u32) {
+    let request = RegisterServiceRequest {
+        service: Some(Service {
+            name: format!("services/c{number}"),
+            address: format!("http://127.0.0.1:{}", number + 1),
+            service_version: ServiceVersion::CURRENT.0,
+            register_time: None,
+        }),
+        request_id: String::new(),
+    };
+    let mut client = ClusterServiceClient::new(channel.clone());
+    let registered = client.register_service(request).await;
+    registered.expect("a conductor");
+}
+
+/// Makes a host with a region, and a volume there.
+async fn make_volume(channel: &Channel, number: u32) {
+    const STEP: u64 = 16 << 20;
+    let mut request = register_request(&format!("r{number}"), 1, 2);
+    let report = request.report.as_mut().expect("a report");
+    report.service_version = ServiceVersion::CURRENT.0;
+    report.regions.push(Region {
+        name: "region0".to_owned(),
+        cell: Some(0),
+        mode: DeviceMode::Lvm.into(),
+        capacity_bytes: 8 * STEP,
+        align_bytes: STEP,
+        ..Default::default()
+    });
+    let registered = hosts(channel).register_host(request).await;
+    registered.expect("the host is registered");
+    let request = CreateVolumeRequest {
+        display_name: format!("v{number}"),
+        required_bytes: STEP,
+        ..Default::default()
+    };
+    let mut client = VolumeServiceClient::new(channel.clone());
+    let created = client.create_volume(request).await;
+    created.expect("a volume");
+}
+
+/// Makes a VM that is being migrated.
+async fn make_migration(channel: &Channel, number: u32) {
+    let request = vm_request(&format!("m{number}"), "small");
+    let lease_ttl = request.lease_ttl;
+    let booting = schedule(channel, request).await.expect("a boot");
+    let operation = booting.operation.expect("an operation");
+    let lease = operation.lease.as_ref().expect("a lease");
+    let done = Effect {
+        effect: Some(effect::Effect::CompleteBoot(CompleteBoot {})),
+    };
+    let marks = [
+        (mark::Kind::Started, None),
+        (mark::Kind::Succeeded, Some(done)),
+    ];
+    for (kind, effect) in marks {
+        let request = AdvanceRequest {
+            operation: operation.name.clone(),
+            epoch: lease.epoch,
+            step: Step::Spawn.into(),
+            mark: Some(Mark {
+                kind: kind.into(),
+                refusal: None,
+            }),
+            effect,
+            request_id: String::new(),
+        };
+        let advanced = operations(channel).advance(request).await;
+        advanced.expect("the step is logged");
+    }
+    let request = ScheduleMigrationRequest {
+        vm: format!("vms/m{number}"),
+        conductor: "services/c1".to_owned(),
+        lease_ttl,
+        ..Default::default()
+    };
+    let begun = schedulers(channel).schedule_migration(request).await;
+    begun.expect("a migration");
 }
