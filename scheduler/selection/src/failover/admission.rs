@@ -38,8 +38,10 @@ impl VerdictTracker {
     pub fn would_break(&mut self, guest: &FleetGuest) -> Result<Vec<Broken>, Error> {
         let host = &guest.claim.host;
         let mark = self.fleet.mark();
+        let queued = self.queued();
         let is_new = self.fleet.guest(&guest.vm).is_none();
         self.fleet.join(guest.clone())?;
+        self.forget_reach(host);
         let altered: BTreeSet<_> = is_new.then(|| guest.vm.clone()).into_iter().collect();
         let groups = guest.group().map(|group| group.name.clone());
         let mut doubtful = self.homes_of_members(&groups.into_iter().collect());
@@ -71,6 +73,8 @@ impl VerdictTracker {
             }
         }
         self.fleet.undo(mark);
+        self.forget_reach(host);
+        self.queue(queued);
         Ok(broken)
     }
 }

@@ -10,12 +10,13 @@ use std::sync::Arc;
 use berth_domain::constraint::Demand;
 use berth_domain::host_view::HostView;
 use berth_domain::name::{ServerGroupName, VmName};
-use berth_domain::numa::Strategy;
 use berth_domain::policy::SchedulingPolicy;
 use berth_domain::refusal::Refusal;
 use uuid::Uuid;
 
+use super::kinds::are_alike;
 use super::need::{Left, Need, Thing};
+use super::reach::Reach;
 use super::search::Party;
 use super::{Domain, fail};
 use crate::explain;
@@ -266,11 +267,12 @@ impl<'a> Bounds<'a> {
     }
 
     /// Returns whether a guest fits nowhere even alone.
-    pub(super) fn alone(&self, guest: &FleetGuest) -> Option<Bound> {
+    pub(super) fn alone(&self, reach: &mut Reach, guest: &FleetGuest) -> Option<Bound> {
         let demand = self.fleet.demand(guest);
         let mut all = 0..self.fleet.len();
         let seeker = Seeker::new(self.fleet, &demand);
-        if all.any(|at| self.may_take(&seeker, at)) {
+        let shape = reach.shape(guest);
+        if all.any(|at| reach.may_take(shape, self.fleet, &seeker, at)) {
             return None;
         }
         Some(Bound::Alone {
@@ -307,20 +309,28 @@ impl<'a> Bounds<'a> {
 
     /// Returns, for each guest in order, the hosts that it could go to alone; all hosts for one that
     /// has many, which is never too few.
-    pub(super) fn reach(&self) -> Vec<BTreeSet<usize>> {
+    pub(super) fn reach(&self, reach: &mut Reach) -> Vec<BTreeSet<usize>> {
         let all: BTreeSet<usize> = (0..self.fleet.len())
             .filter(|at| !self.fleet.has_failed_at(*at))
             .collect();
+        let mut known: Vec<(&FleetGuest, BTreeSet<usize>)> = Vec::new();
         let guests = self.guests.iter().map(|(guest, _)| {
+            if let Some((_, hosts)) = known.iter().find(|(other, _)| are_alike(guest, other)) {
+                return hosts.clone();
+            }
             let demand = self.fleet.demand(guest);
             let seeker = Seeker::new(self.fleet, &demand);
-            let could = all.iter().copied().filter(|at| self.may_take(&seeker, *at));
+            let shape = reach.shape(guest);
+            let open = reach.hosts(shape, self.fleet).into_iter();
+            let could = open.filter(|at| reach.may_take(shape, self.fleet, &seeker, *at));
             let could: BTreeSet<usize> = could.take(self.many() + 1).collect();
-            if could.len() > self.many() {
+            let hosts = if could.len() > self.many() {
                 all.clone()
             } else {
                 could
-            }
+            };
+            known.push((guest, hosts.clone()));
+            hosts
         });
         guests.collect()
     }
@@ -398,16 +408,6 @@ impl<'a> Bounds<'a> {
                 hosts: hosts.len() as u64,
             })
         })
-    }
-
-    /// Returns whether a host could take a guest; also where the search for PCI functions was given
-    /// up, since then it is not known.
-    fn may_take(&self, seeker: &Seeker<'_>, at: usize) -> bool {
-        if seeker.glance(self.fleet, at, Strategy::Spread).is_none() {
-            return false;
-        }
-        seeker.try_place(self.fleet, at, Strategy::Spread).is_some()
-            || seeker.gave_up(self.fleet, at)
     }
 
     fn others(&self) -> u64 {

@@ -20,15 +20,19 @@
 //! |---|---|
 //! | [`plan`] | where each guest goes, and whether that is still so |
 //! | [`bound`] | why there is no plan |
+//! | `kinds` | guests that are the same to a search, and what it need not try twice |
 //! | `need` | what guests need and hosts have left, in amounts that add up |
+//! | `reach` | which hosts have room for which guests, known for all domains |
 //! | `search` | the search for a plan |
 //! | [`tracker`] | the verdicts of all hosts, kept up to date by what changed |
 //! | [`admission`] | which proofs a new claim would break |
 
 pub mod admission;
 pub mod bound;
+mod kinds;
 mod need;
 pub mod plan;
+mod reach;
 mod search;
 pub mod tracker;
 
@@ -49,7 +53,7 @@ pub struct Budget {
     /// How often a guest is fitted to a host, for one verdict.
     pub placements: u64,
     /// The same for all verdicts that one change touches; those that are left are open until
-    /// [`VerdictTracker::catch_up`].
+    /// [`VerdictTracker::catch_up`]. So are those that a short search did not find.
     pub per_change: u64,
 }
 
@@ -121,14 +125,21 @@ impl Verdict {
 /// Returns whether the guests of a domain can be started elsewhere when all its hosts fail at once.
 /// The fleet is as before afterwards.
 pub fn evaluate(fleet: &mut Fleet, domain: &Domain, budget: Budget) -> Verdict {
-    evaluate_counted(fleet, domain, budget).0
+    let reach = &mut reach::Reach::default();
+    evaluate_counted(fleet, reach, domain, budget, search::Depth::Whole).0
 }
 
 /// Returns what [`evaluate`] returns, and how often a guest was fitted to a host.
-fn evaluate_counted(fleet: &mut Fleet, domain: &Domain, budget: Budget) -> (Verdict, u64) {
+fn evaluate_counted(
+    fleet: &mut Fleet,
+    reach: &mut reach::Reach,
+    domain: &Domain,
+    budget: Budget,
+    depth: search::Depth,
+) -> (Verdict, u64) {
     let mark = fleet.mark();
-    let mut search = search::Search::new(fleet, domain, budget);
-    let verdict = search.run();
+    let mut search = search::Search::new(fleet, reach, domain, budget);
+    let verdict = search.run(depth);
     let tried = search.tried();
     fleet.undo(mark);
     (verdict, tried)

@@ -22,7 +22,9 @@ use berth_domain::numa::Strategy;
 use berth_domain::server_group::GroupPolicy;
 
 use super::bound::{Bounds, is_plain};
+use super::kinds::{DeadEnds, Kinds, Lodging};
 use super::plan::{self, Move, Plan};
+use super::reach::Reach;
 use super::{Bound, Budget, Domain, Verdict, fail};
 use crate::fleet::{Fleet, FleetGuest, Mark, Rescue, Seeker};
 
@@ -97,9 +99,19 @@ enum Outcome {
     Spent(VmName),
 }
 
+/// How far a search goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Depth {
+    /// Bounds are checked, and guests placed in a few orders: what is found, mostly is by then.
+    Short,
+    /// Guests are taken back and tried elsewhere, too, until the budget is spent.
+    Whole,
+}
+
 /// A search under way.
 pub(super) struct Search<'f> {
     fleet: &'f mut Fleet,
+    reach: &'f mut Reach,
     budget: Budget,
     tried: u64,
     /// Where the walk over the hosts goes on.
@@ -108,12 +120,20 @@ pub(super) struct Search<'f> {
     intact: Mark,
     parties: Vec<Party>,
     impossible: Option<Bound>,
+    /// Known once a guest was left without a host.
+    kinds: Kinds,
 }
 
 impl<'f> Search<'f> {
     /// Lets a domain fail.
-    pub(super) fn new(fleet: &'f mut Fleet, domain: &Domain, budget: Budget) -> Self {
+    pub(super) fn new(
+        fleet: &'f mut Fleet,
+        reach: &'f mut Reach,
+        domain: &Domain,
+        budget: Budget,
+    ) -> Self {
         let guests = plan::evacuees(fleet, domain);
+        reach.begin(guests.len());
         let impossible = guests.iter().find_map(|guest| match &guest.rescue {
             Rescue::Impossible(why) => Some(Bound::Impossible {
                 vm: guest.vm.clone(),
@@ -129,7 +149,9 @@ impl<'f> Search<'f> {
             intact: fleet.mark(),
             parties: parties(guests),
             impossible,
+            kinds: Kinds::default(),
             fleet,
+            reach,
         }
     }
 
@@ -138,7 +160,7 @@ impl<'f> Search<'f> {
         self.tried
     }
 
-    pub(super) fn run(&mut self) -> Verdict {
+    pub(super) fn run(&mut self, depth: Depth) -> Verdict {
         if let Some(bound) = self.impossible.take() {
             return Verdict::Refuted(bound);
         }
@@ -149,9 +171,10 @@ impl<'f> Search<'f> {
             Outcome::Stuck(left) => left,
         };
         self.fleet.undo(self.intact);
-        if let Some(bound) = refute_one(self.fleet, &order, left) {
+        if let Some(bound) = refute_one(self.fleet, self.reach, &order, left) {
             return Verdict::Refuted(bound);
         }
+        self.kinds = Kinds::new(self.fleet, self.reach, &order);
         let mut ranked = Vec::new();
         for round in 0..ROUNDS {
             let party = order.remove(left);
@@ -163,14 +186,18 @@ impl<'f> Search<'f> {
             };
             self.fleet.undo(self.intact);
             if round == 0 {
-                if let Some(bound) = refute_all(self.fleet, &mut order) {
+                if let Some(bound) = refute_all(self.fleet, self.reach, &mut self.kinds, &mut order)
+                {
                     return Verdict::Refuted(bound);
                 }
                 ranked.clone_from(&order);
                 left = 0;
             }
         }
-        self.search_all(&ranked)
+        match depth {
+            Depth::Short => self.spent(order[0].guests[0].vm.clone()),
+            Depth::Whole => self.search_all(&ranked),
+        }
     }
 
     /// Returns the fleet, to put guests on hosts beforehand.
@@ -238,8 +265,12 @@ impl<'f> Search<'f> {
         let demand = self.fleet.demand(&head);
         let seeker = Seeker::new(self.fleet, &demand);
         let hosts = self.fleet.len();
+        let shape = self.reach.shape(&head);
         for step in 0..hosts {
             let at = (self.at + step) % hosts;
+            if self.reach.is_full(shape, at) {
+                continue;
+            }
             if self.put(party, &seeker, at, Strategy::Pack) {
                 self.at = at;
                 return true;
@@ -256,7 +287,7 @@ impl<'f> Search<'f> {
         let head = Arc::clone(&party.guests[0]);
         let demand = self.fleet.demand(&head);
         let seeker = Seeker::new(self.fleet, &demand);
-        for at in self.candidates(&seeker) {
+        for at in self.candidates(&head, &seeker) {
             if self.put(party, &seeker, at, Strategy::Pack) {
                 return true;
             }
@@ -269,9 +300,10 @@ impl<'f> Search<'f> {
 
     /// Returns the hosts with room at a glance, those first of which least would be left. Those with
     /// free PCI functions come last for guests that do not ask for any.
-    fn candidates(&self, seeker: &Seeker<'_>) -> Vec<usize> {
+    fn candidates(&self, head: &FleetGuest, seeker: &Seeker<'_>) -> Vec<usize> {
         let requests_pci = !seeker.demand.pci.is_empty();
-        let all = (0..self.fleet.len()).filter_map(|at| {
+        let hosts = self.kinds.hosts(self.kinds.of(head)).iter().copied();
+        let all = hosts.filter_map(|at| {
             let left = seeker.glance(self.fleet, at, Strategy::Pack)?;
             let room = &self.fleet.views()[at].headroom;
             let load = room.memory_load.max(room.vcpu_load).max(room.pcpu_load);
@@ -310,7 +342,8 @@ impl<'f> Search<'f> {
         let guests = || order.iter().flat_map(|party| &party.guests);
         let is_whole = guests().all(|guest| is_plain(&guest.demand));
         let names = guests().map(|guest| guest.vm.clone()).collect();
-        match self.descend(order, is_whole) {
+        let (mut lodgings, mut dead_ends) = (Vec::new(), DeadEnds::default());
+        match self.descend(order, is_whole, &mut lodgings, &mut dead_ends) {
             Outcome::Placed => Verdict::Proven(self.plan()),
             Outcome::Stuck(_) if is_whole => Verdict::Refuted(Bound::Searched {
                 guests: names,
@@ -324,10 +357,20 @@ impl<'f> Search<'f> {
         }
     }
 
-    fn descend(&mut self, order: &[Party], is_whole: bool) -> Outcome {
+    fn descend(
+        &mut self,
+        order: &[Party],
+        is_whole: bool,
+        lodgings: &mut Vec<Lodging>,
+        dead_ends: &mut DeadEnds,
+    ) -> Outcome {
         let Some((party, rest)) = order.split_first() else {
             return Outcome::Placed;
         };
+        if dead_ends.contains(lodgings) {
+            return Outcome::Stuck(0);
+        }
+        let kind = self.kinds.of(&party.guests[0]);
         let head = Arc::clone(&party.guests[0]);
         let demand = self.fleet.demand(&head);
         let seeker = Seeker::new(self.fleet, &demand);
@@ -337,7 +380,7 @@ impl<'f> Search<'f> {
         } else {
             &both[..1]
         };
-        for at in self.candidates(&seeker) {
+        for at in self.candidates(&head, &seeker) {
             for cells in ways {
                 if self.is_spent() {
                     return Outcome::Spent(head.vm.clone());
@@ -346,31 +389,50 @@ impl<'f> Search<'f> {
                 if !self.put(party, &seeker, at, *cells) {
                     break;
                 }
-                match self.descend(rest, is_whole) {
+                lodgings.push((at, kind, *cells == Strategy::Spread));
+                let outcome = self.descend(rest, is_whole, lodgings, dead_ends);
+                lodgings.pop();
+                match outcome {
                     Outcome::Stuck(_) => self.fleet.undo(mark),
                     done @ (Outcome::Placed | Outcome::Spent(_)) => return done,
                 }
             }
         }
+        dead_ends.insert(lodgings);
         Outcome::Stuck(0)
     }
 }
 
 /// Returns a bound that the party at this place breaks by itself: it found no host.
-fn refute_one(fleet: &Fleet, order: &[Party], left: usize) -> Option<Bound> {
+fn refute_one(fleet: &Fleet, reach: &mut Reach, order: &[Party], left: usize) -> Option<Bound> {
     let bounds = Bounds::new(fleet, order);
     let party = &order[left];
-    let alone = party.guests.iter().find_map(|guest| bounds.alone(guest));
+    let mut guests = party.guests.iter();
+    let alone = guests.find_map(|guest| bounds.alone(reach, guest));
     alone.or_else(|| bounds.together(party))
 }
 
 /// Returns a bound that any of the parties break. Where there is none, those come first from now on
 /// that could go to the fewest hosts.
-fn refute_all(fleet: &Fleet, order: &mut [Party]) -> Option<Bound> {
+fn refute_all(
+    fleet: &Fleet,
+    reach: &mut Reach,
+    kinds: &mut Kinds,
+    order: &mut [Party],
+) -> Option<Bound> {
     let bounds = Bounds::new(fleet, order);
-    let reach = bounds.reach();
+    let reach = bounds.reach(reach);
     if let Some(bound) = bounds.find(&reach) {
         return Some(bound);
+    }
+    let guests = order.iter().map(|party| (party, party.guests.len()));
+    let heads = guests.scan(0, |at, (party, guests)| {
+        let head = (&party.guests[0], &reach[*at]);
+        *at += guests;
+        Some(head)
+    });
+    for (head, hosts) in heads {
+        kinds.narrow(head, hosts);
     }
     let firsts = order.iter().scan(0, |at, party| {
         let first = (party.guests[0].vm.clone(), reach[*at].len());

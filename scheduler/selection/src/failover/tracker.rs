@@ -23,8 +23,9 @@ use berth_domain::numa::Strategy;
 use berth_domain::server_group::GroupPolicy;
 
 use super::plan::{check, claim, evacuees};
-use super::search::Search;
-use super::{Bound, Budget, Domain, Plan, Verdict, evaluate, evaluate_counted};
+use super::reach::Reach;
+use super::search::{Depth, Search};
+use super::{Bound, Budget, Domain, Plan, Verdict, evaluate_counted};
 use crate::fleet::{Error, Fleet, FleetGuest, Seeker};
 
 /// Of the budget, the part that an open verdict gets when there is more room somewhere.
@@ -68,8 +69,17 @@ pub struct VerdictTracker {
     bare: BTreeSet<Key>,
     /// Those of them whose verdict is open only since the budget of a change was spent.
     pending: BTreeSet<Key>,
+    /// Those of them for which a short search found nothing, and how much a whole one may try.
+    unsearched: BTreeMap<Key, u64>,
     /// What is left of the budget of a change.
     left: u64,
+    pub(super) reach: Reach,
+}
+
+/// What is to be caught up.
+pub(super) struct Queued {
+    pending: BTreeSet<Key>,
+    unsearched: BTreeMap<Key, u64>,
 }
 
 /// What changed of a host.
@@ -114,7 +124,9 @@ impl VerdictTracker {
             leaning: BTreeMap::new(),
             bare: BTreeSet::new(),
             pending: BTreeSet::new(),
+            unsearched: BTreeMap::new(),
             left: budget.per_change,
+            reach: Reach::default(),
         };
         for domain in domains {
             tracker.add(domain);
@@ -167,7 +179,8 @@ impl VerdictTracker {
                 .or_default()
                 .insert(key.clone());
         }
-        let verdict = evaluate(&mut self.fleet, &domain, self.budget);
+        let (fleet, reach) = (&mut self.fleet, &mut self.reach);
+        let (verdict, _) = evaluate_counted(fleet, reach, &domain, self.budget, Depth::Whole);
         self.note(&key, &verdict);
         self.kept.insert(key, Tracked { domain, verdict });
     }
@@ -179,6 +192,7 @@ impl VerdictTracker {
         };
         self.unnote(&key, &kept.verdict);
         self.pending.remove(&key);
+        self.unsearched.remove(&key);
         for host in &kept.domain.hosts {
             strike(&mut self.homes, host, &key);
         }
@@ -206,6 +220,7 @@ impl VerdictTracker {
         let from = known.map(|known| known.claim.host.clone());
         let from: BTreeSet<HostName> = from.filter(|other| other != host).collect();
         self.fleet.renew(view, guests)?;
+        self.forget_reach(host);
         let Some(old_view) = old_view else {
             return Ok(self.welcome(host, from));
         };
@@ -234,6 +249,7 @@ impl VerdictTracker {
             return Vec::new();
         };
         self.fleet.remove(host);
+        self.reach.clear();
         self.drop_domain(host.as_str());
         let mut change = Change {
             host: host.clone(),
@@ -256,22 +272,63 @@ impl VerdictTracker {
         self.pending.contains(key)
     }
 
+    /// Returns what is to be caught up.
+    pub(super) fn queued(&self) -> Queued {
+        Queued {
+            pending: self.pending.clone(),
+            unsearched: self.unsearched.clone(),
+        }
+    }
+
+    /// Takes what is to be caught up: a question that changes nothing evaluates on another fleet.
+    pub(super) fn queue(&mut self, queued: Queued) {
+        self.pending = queued.pending;
+        self.unsearched = queued.unsearched;
+    }
+
     /// Returns whether verdicts are open that one change was too much for.
     #[must_use]
     pub fn is_behind(&self) -> bool {
         !self.pending.is_empty()
     }
 
-    /// Works on verdicts that one change was too much for, until about so many placements are
-    /// tried. Returns the names of the domains whose verdict is another now.
+    /// Returns whether verdicts are open for which only a short search was made yet.
+    #[must_use]
+    pub fn is_searching(&self) -> bool {
+        !self.unsearched.is_empty()
+    }
+
+    /// Returns how many verdicts are open for which only a short search was made yet.
+    #[must_use]
+    pub fn unsearched(&self) -> usize {
+        self.unsearched.len()
+    }
+
+    /// Works on verdicts that one change was too much for, then on those for which a short search
+    /// found nothing, until about so many placements are tried. Returns the names of the domains
+    /// whose verdict is another now.
+    ///
+    /// One scarce resource turns the verdicts of all hosts at once, and guests of full hosts can be
+    /// placed in very many ways: so all are evaluated shortly before any is searched wholly.
     pub fn catch_up(&mut self, placements: u64) -> Vec<String> {
         self.left = placements;
         let mut changed = Vec::new();
         for key in self.pending.clone() {
             if self.left == 0 {
+                return changed;
+            }
+            let verdict = self.ask_short(&key, self.budget.placements);
+            self.set(&key, verdict, &mut changed);
+        }
+        for (key, placements) in self.unsearched.clone() {
+            if self.left == 0 {
                 break;
             }
-            let verdict = self.ask(&key, self.budget);
+            let budget = Budget {
+                placements,
+                ..self.budget
+            };
+            let verdict = self.ask(&key, budget);
             self.set(&key, verdict, &mut changed);
         }
         changed
@@ -380,7 +437,14 @@ impl VerdictTracker {
             && let Verdict::Proven(plan) = &kept.verdict
         {
             self.left = self.left.saturating_sub(VERDICT_COST);
-            let repaired = repair(&mut self.fleet, &kept.domain, plan, doubt, self.budget);
+            let repaired = repair(
+                &mut self.fleet,
+                &mut self.reach,
+                &kept.domain,
+                plan,
+                doubt,
+                self.budget,
+            );
             if let Some(plan) = repaired {
                 return Verdict::Proven(plan);
             }
@@ -390,6 +454,24 @@ impl VerdictTracker {
 
     /// Returns the verdict of a domain, an open one where the budget of the change is spent.
     fn ask(&mut self, key: &Key, budget: Budget) -> Verdict {
+        self.ask_to(key, budget, Depth::Whole)
+    }
+
+    /// Returns what a short search finds of a domain. If that is nothing, a whole one may try so
+    /// many placements later.
+    fn ask_short(&mut self, key: &Key, placements: u64) -> Verdict {
+        let verdict = self.ask_to(key, self.budget, Depth::Short);
+        let is_open = match verdict {
+            Verdict::Unknown { .. } => !self.pending.contains(key),
+            Verdict::Proven(_) | Verdict::Refuted(_) => false,
+        };
+        if is_open {
+            self.unsearched.insert(key.clone(), placements);
+        }
+        verdict
+    }
+
+    fn ask_to(&mut self, key: &Key, budget: Budget, depth: Depth) -> Verdict {
         let domain = &self.kept[key].domain;
         if self.left == 0
             && let Some(guest) = evacuees(&self.fleet, domain).first()
@@ -399,9 +481,18 @@ impl VerdictTracker {
             return Verdict::Unknown { tried: 0, stuck };
         }
         self.pending.remove(key);
-        let (verdict, tried) = evaluate_counted(&mut self.fleet, domain, budget);
+        self.unsearched.remove(key);
+        let (fleet, reach) = (&mut self.fleet, &mut self.reach);
+        let (verdict, tried) = evaluate_counted(fleet, reach, domain, budget, depth);
         self.left = self.left.saturating_sub(tried + VERDICT_COST);
         verdict
+    }
+
+    /// Forgets which guests a host has room for: it changed.
+    pub(super) fn forget_reach(&mut self, host: &HostName) {
+        if let Some(at) = self.fleet.place(host) {
+            self.reach.forget(at);
+        }
     }
 
     /// Gives a question that changes nothing a budget of its own.
@@ -412,23 +503,20 @@ impl VerdictTracker {
     /// Asks again of a domain without a plan, after a host got more room.
     fn reevaluate(&mut self, key: &Key, host: &HostName, changed: &mut Vec<String>) {
         let kept = &self.kept[key];
-        let (guests, budget) = match &kept.verdict {
+        let (guests, placements) = match &kept.verdict {
             Verdict::Proven(_) | Verdict::Refuted(Bound::Impossible { .. }) => return,
-            Verdict::Refuted(bound) => (bound.guests(), self.budget),
+            Verdict::Refuted(bound) => (bound.guests(), self.budget.placements),
             Verdict::Unknown { stuck, .. } => {
                 let placements = self.budget.placements / RETRY_PART;
-                let budget = Budget {
-                    placements,
-                    ..self.budget
-                };
-                (std::slice::from_ref(stuck), budget)
+                (std::slice::from_ref(stuck), placements)
             }
         };
         let mut guests = guests.iter();
         if !guests.any(|vm| self.might_go(vm, &kept.domain, host)) {
             return;
         }
-        let verdict = self.ask(key, budget);
+        let known = self.unsearched.get(key).copied();
+        let verdict = self.ask_short(key, known.unwrap_or(0).max(placements));
         self.set(key, verdict, changed);
     }
 
@@ -531,6 +619,7 @@ impl Change {
 /// where they were to go.
 fn repair(
     fleet: &mut Fleet,
+    reach: &mut Reach,
     domain: &Domain,
     plan: &Plan,
     doubt: Doubt<'_>,
@@ -546,7 +635,7 @@ fn repair(
         return None;
     }
     let doubtful = doubt.host.and_then(|host| fleet.place(host));
-    let mut search = Search::new(fleet, domain, budget);
+    let mut search = Search::new(fleet, reach, domain, budget);
     let mut homeless: BTreeMap<VmName, Arc<FleetGuest>> = guests
         .into_iter()
         .map(|guest| (guest.vm.clone(), guest))

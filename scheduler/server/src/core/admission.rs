@@ -127,7 +127,7 @@ impl Snapshot {
             let renewed = self.tracker.renew(view, guests);
             renewed.map_err(|error| error.to_string())?;
         }
-        if self.tracker.is_behind() {
+        if self.tracker.is_behind() || self.tracker.is_searching() {
             self.tracker.catch_up(CATCH_UP_PLACEMENTS);
         }
         self.hosts = state.hosts().clone();

@@ -258,6 +258,14 @@ impl Cluster {
         Some(guest.claim.host.clone())
     }
 
+    /// Takes the guest away that came last.
+    pub(crate) fn leave_last(&mut self) {
+        let guest = self.guests.pop().unwrap();
+        let mut views = self.hosts.iter_mut();
+        let view = views.find(|view| view.host.name == guest.claim.host);
+        Arc::make_mut(view.unwrap()).release(&guest.claim);
+    }
+
     /// Cordons a random host, or opens it again; returns which.
     pub(crate) fn turn_over(&mut self) -> HostName {
         let at = self.dice.below(self.hosts.len());

@@ -4,7 +4,8 @@
 
 use std::collections::BTreeSet;
 
-use berth_selection::failover::{Budget, Domain, Verdict, VerdictTracker, evaluate};
+use berth_domain::name::VmName;
+use berth_selection::failover::{Bound, Budget, Domain, Verdict, VerdictTracker, evaluate};
 use berth_selection::{Fleet, Rescue};
 
 use super::draw::Cluster;
@@ -142,7 +143,7 @@ fn follow(seeds: std::ops::Range<u64>, budget: Budget) {
             };
             let (view, guests) = cluster.host(&host);
             tracker.renew(view, guests).unwrap();
-            while tracker.is_behind() {
+            while tracker.is_behind() || tracker.is_searching() {
                 tracker.catch_up(1);
             }
             differ += compare(&tracker, &cluster, &format!("seed {seed}, turn {turn}"));
@@ -160,6 +161,105 @@ fn follow(seeds: std::ops::Range<u64>, budget: Budget) {
     }
     eprintln!("{differ} of {all} differ since one is open");
     assert!(differ * 50 < all as u32, "{differ} of {all}");
+}
+
+/// Returns a verdict without how much was tried: that is less where others looked before.
+fn without_effort(verdict: &Verdict) -> Verdict {
+    match verdict.clone() {
+        Verdict::Refuted(Bound::Searched { guests, .. }) => {
+            Verdict::Refuted(Bound::Searched { guests, tried: 0 })
+        }
+        Verdict::Unknown { .. } => Verdict::Unknown {
+            tried: 0,
+            stuck: VmName::new("any").unwrap(),
+        },
+        known @ (Verdict::Proven(_) | Verdict::Refuted(_)) => known,
+    }
+}
+
+/// What one verdict finds of the hosts is used by the others. Every verdict is evaluated among
+/// others, and alone on a fleet of its own: plans and bounds are the same to the last CPU. Between
+/// them hosts change, come and go, and claims are only asked about.
+#[test]
+fn verdicts_that_share_what_they_find_are_those_that_share_nothing() {
+    let (mut proven, mut refuted) = (0, 0);
+    for seed in 3000..3060 {
+        let mut cluster = Cluster::new(seed, 3 + seed as usize % 6);
+        cluster.fill(10 + seed as usize % 24);
+        let rack = cluster.hosts[1..3].iter().map(|v| v.host.name.clone());
+        let rack = Domain {
+            name: "rack".to_owned(),
+            hosts: rack.collect(),
+        };
+        let mut tracker = VerdictTracker::new(cluster.fleet(), vec![rack], Budget::default());
+        for turn in 0..10 {
+            let changed = match cluster.dice.below(8) {
+                0..=2 => {
+                    let host = cluster.arrive();
+                    let guest = cluster.guests.last().filter(|_| host.is_some());
+                    guest.map(|guest| tracker.would_break(guest).unwrap());
+                    host
+                }
+                3..=5 => cluster.depart(),
+                6 => Some(cluster.turn_over()),
+                _ if turn == 4 => {
+                    let gone = cluster.hosts.remove(0).host.name.clone();
+                    cluster.guests.retain(|guest| guest.claim.host != gone);
+                    tracker.remove(&gone);
+                    cluster.new_host(&gone);
+                    Some(gone)
+                }
+                _ => None,
+            };
+            let Some(host) = changed else {
+                continue;
+            };
+            let (view, guests) = cluster.host(&host);
+            tracker.renew(view, guests).unwrap();
+            let domains: Vec<Domain> = tracker.verdicts().map(|(d, _)| d.clone()).collect();
+            for domain in domains {
+                tracker.add(domain.clone());
+                let (_, shared) = tracker.verdict(&domain.name).unwrap();
+                let alone = evaluate(&mut tracker.fleet().clone(), &domain, Budget::default());
+                let what = format!("seed {seed}, turn {turn}, {}", domain.name);
+                assert_eq!(without_effort(shared), without_effort(&alone), "{what}");
+                proven += u32::from(shared.plan().is_some());
+                refuted += u32::from(shared.bound().is_some());
+            }
+        }
+    }
+    assert!(proven > 500 && refuted > 500, "{proven} {refuted}");
+}
+
+/// A question changes nothing: neither what is to be caught up.
+#[test]
+fn a_question_leaves_what_is_behind_as_it_was() {
+    let budget = Budget {
+        per_change: 0,
+        ..Budget::default()
+    };
+    let mut asked = 0;
+    for seed in 4000..4040 {
+        let mut cluster = Cluster::new(seed, 4);
+        cluster.fill(12);
+        let mut tracker = VerdictTracker::new(cluster.fleet(), Vec::new(), budget);
+        let Some(host) = cluster.depart() else {
+            continue;
+        };
+        let (view, guests) = cluster.host(&host);
+        tracker.renew(view, guests).unwrap();
+        let Some(_) = cluster.arrive() else {
+            continue;
+        };
+        let before = (tracker.is_behind(), tracker.unsearched());
+        tracker.would_break(cluster.guests.last().unwrap()).unwrap();
+        assert_eq!((tracker.is_behind(), tracker.unsearched()), before);
+        asked += u32::from(before.0);
+        tracker.catch_up(u64::MAX);
+        cluster.leave_last();
+        compare(&tracker, &cluster, &format!("seed {seed}"));
+    }
+    assert!(asked > 10, "{asked}");
 }
 
 #[test]
