@@ -319,6 +319,7 @@ impl Agent {
             self.fences.of(vm).queried_by = Some(pending.fence.operation);
             return vec![self.query_state(vm, id)];
         }
+        self.reality.touch(vm);
         let queue = self.queues.entry(vm).or_default();
         let settles = matches!(pending.call, Call::SettleVm);
         let drops = matches!(pending.call, Call::DropDisks { .. }).then_some(pending.fence);
@@ -388,6 +389,7 @@ impl Agent {
             let Some(pending) = queue.waiting.pop_front() else {
                 if !self.is_queried(vm) {
                     self.queues.remove(&vm);
+                    self.reality.release(vm);
                 }
                 return effects;
             };
@@ -438,6 +440,7 @@ impl Agent {
     /// Has the driver do something for which no call waits; the queue is busy until it is done.
     pub(super) fn work(&mut self, vm: VmUid, work: Work, request: Request) -> Effect {
         let (token, effect) = self.driver(vm, None, work, request);
+        self.reality.touch(vm);
         let queue = self.queues.entry(vm).or_default();
         queue.changes += 1;
         queue.busy = Some(token);

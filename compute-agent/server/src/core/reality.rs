@@ -6,8 +6,11 @@
 //! ```
 //!
 //! Invariant: what is expected is read before the hypervisor is queried, so that the scheduler takes a
-//! guest that comes or goes meanwhile for out of date, never for missing. Nothing is
-//! stopped but what the scheduler names by its claim.
+//! guest that comes or goes meanwhile for out of date, never for missing; and a domain on which a
+//! call worked since is not reported as unknown: its claim may have begun and ended in between.
+//! Nothing is stopped but what the scheduler names by its claim.
+
+use std::collections::BTreeSet;
 
 use berth_domain::agent::Call;
 use berth_domain::id::{ClaimId, TimeMs, VmUid};
@@ -48,6 +51,11 @@ pub(super) struct Reality {
     query: Option<(Token, Expectation)>,
     /// The guests on which no work was under way when the driver was queried.
     still: Vec<VmUid>,
+    /// The guests on which a call worked since the expectation was requested: it may be from before
+    /// their claims, and the report arrive after these were released.
+    touched: BTreeSet<VmUid>,
+    /// The guests that are recorded as unknown, as far as this agent knows.
+    reported: BTreeSet<VmUid>,
     /// When the last acknowledged heartbeat was sent, and for how long that counts.
     last_heartbeat: Option<(TimeMs, u64)>,
 }
@@ -57,6 +65,19 @@ impl Reality {
     pub(super) fn silent_ms(&self, now: TimeMs) -> Option<u64> {
         self.last_heartbeat
             .map(|(at, _)| now.0.saturating_sub(at.0))
+    }
+
+    /// Records that a call works on a guest.
+    pub(super) fn touch(&mut self, vm: VmUid) {
+        self.touched.insert(vm);
+    }
+
+    /// Records that no call works on a guest any more. What is recorded of it as unknown, from a
+    /// report that crossed the call, is compared again at the next tick.
+    pub(super) fn release(&mut self, vm: VmUid) {
+        if self.reported.remove(&vm) {
+            self.began_at = None;
+        }
     }
 }
 
@@ -72,6 +93,10 @@ impl Agent {
             return Vec::new();
         }
         self.reality.began_at = Some(self.now);
+        if self.reality.query.is_none() {
+            self.reality.touched.clear();
+        }
+        self.reality.touched.extend(self.queues.keys());
         vec![Effect::Expect]
     }
 
@@ -102,11 +127,12 @@ impl Agent {
         };
         self.forget_missing(known);
         let erasures = self.query_erasures(&expectation, known);
-        let comparison = compare(
+        let mut comparison = compare(
             expectation.revision,
             &expectation.expected,
             &to_discovered(known, others),
         );
+        self.leave_out_touched(&expectation, &mut comparison.unknown);
         let mut effects = self.evict_lost(&expectation, known);
         let differs = !comparison.findings.is_empty() || comparison.unknown != expectation.unknown;
         let is_clean = comparison.unknown.iter().all(|domain| !domain.is_ours);
@@ -115,6 +141,20 @@ impl Agent {
         }
         effects.extend(erasures);
         Some(effects)
+    }
+
+    /// Leaves out the domains on which a call worked since the expectation was requested. What is
+    /// recorded stays; a fenced host reports all, since its fence is lifted when none is left.
+    fn leave_out_touched(&mut self, expectation: &Expectation, unknown: &mut Vec<Unknown>) {
+        let touched = std::mem::take(&mut self.reality.touched);
+        if !expectation.fenced {
+            unknown.retain(|domain| {
+                let is_recorded = || expectation.unknown.iter().any(|u| u.uuid == domain.uuid);
+                !domain.is_ours || !touched.contains(&VmUid(domain.uuid)) || is_recorded()
+            });
+        }
+        let ours = unknown.iter().filter(|domain| domain.is_ours);
+        self.reality.reported = ours.map(|domain| VmUid(domain.uuid)).collect();
     }
 
     /// Forgets guests that the hypervisor does not have any more, though no call removed them.

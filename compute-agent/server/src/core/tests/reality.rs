@@ -10,7 +10,7 @@ use berth_driver::conformance::sample;
 use berth_driver::{Answer, Known, Other, Request, Token};
 use uuid::Uuid;
 
-use super::rig::Guest;
+use super::rig::{Guest, migration};
 use crate::core::{Agent, CallId, Effect, Event, Expectation, Facts};
 
 const LEASE_MS: u64 = 15_000;
@@ -132,6 +132,172 @@ fn what_differs_is_told_and_left_alone() {
     assert_eq!(names, [("vm5", true), ("by-hand", false)]);
     assert_eq!(findings[0].absence, Some(Absence::Missing));
     assert_eq!(agent.domains().count(), 0, "it holds nothing any more");
+}
+
+/// The calls with which operations begin and end on a host, whichever way they end.
+fn ends(guest: &Guest) -> Vec<(&'static str, Call)> {
+    let host = HostName::new("h1").unwrap();
+    let migration = migration(1);
+    let keep_disks = false;
+    vec![
+        (
+            "boot or evacuation",
+            guest.spawn_call(&host, Assignment::default()),
+        ),
+        ("boot undone, or deletion", Call::DestroyVm),
+        (
+            "migration done",
+            Call::PostLiveMigrationAtSource { migration },
+        ),
+        (
+            "migration aborted",
+            Call::RollbackLiveMigrationAtDestination {
+                migration,
+                keep_disks,
+            },
+        ),
+        (
+            "migration to be aborted",
+            Call::AbortLiveMigration { migration },
+        ),
+        ("stop", guest.stop_call(0, true)),
+        ("start", guest.start_call(&host, Assignment::default())),
+        ("migration not known", Call::SettleVm),
+    ]
+}
+
+/// What the driver does of a call; nothing while it is under way.
+fn outcomes() -> [Option<Result<Answer, berth_driver::Error>>; 4] {
+    let message = "no".to_owned();
+    [
+        None,
+        Some(Ok(Answer::Done)),
+        Some(Err(berth_driver::Error::Refused {
+            message: message.clone(),
+        })),
+        Some(Err(berth_driver::Error::Unreachable { message })),
+    ]
+}
+
+/// When a call comes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Moment {
+    /// Before the expectation is requested.
+    Unrequested,
+    /// After that: the expectation may be from before its claim.
+    Requested,
+    /// After the hypervisor was queried.
+    Queried,
+}
+
+fn call_under_way(agent: &mut Agent, guest: &Guest, call: Call) -> Option<(Token, Request)> {
+    let fence = Fence {
+        vm: guest.uid,
+        operation: guest.operation,
+        epoch: guest.epoch,
+        incarnation: Incarnation(Uuid::nil()),
+    };
+    let id = CallId(1);
+    let effects = agent.step(Event::Call { id, fence, call });
+    effects.iter().find_map(|effect| match effect {
+        Effect::Driver { token, request } => Some((*token, request.clone())),
+        Effect::Reply { .. }
+        | Effect::Expect
+        | Effect::Report(_)
+        | Effect::ReportErasures(_)
+        | Effect::Watchdog(_) => None,
+    })
+}
+
+fn reports_unknown(effects: &[Effect]) -> bool {
+    effects.iter().any(|effect| match effect {
+        Effect::Report(comparison) => !comparison.unknown.is_empty(),
+        Effect::Reply { .. }
+        | Effect::Driver { .. }
+        | Effect::Expect
+        | Effect::ReportErasures(_)
+        | Effect::Watchdog(_) => false,
+    })
+}
+
+/// Goal: a guest that comes or goes while hosts are compared is not reported as unknown, for which
+/// boots would be refused; one that stays without a claim is, by the next comparison, and at once
+/// by a host that was fenced. Method: every end of every operation, whatever the driver does of it,
+/// at every moment of a comparison whose expectation has no claim for the guest.
+#[test]
+fn a_guest_that_comes_or_goes_meanwhile_is_not_unknown() {
+    let guest = Guest::new("vm1", 1, sample::plain_spec(1));
+    let all = [known(1, DomainState::Running)];
+    let moments = [Moment::Unrequested, Moment::Requested, Moment::Queried];
+    let (mut cases, mut over) = (0, 0);
+    for (end, call) in ends(&guest) {
+        for (outcome, moment, fenced) in outcomes()
+            .into_iter()
+            .flat_map(|o| moments.map(|m| (o.clone(), m)))
+            .flat_map(|(o, m)| [false, true].map(|fenced| (o.clone(), m, fenced)))
+        {
+            let what = format!("{end}: {outcome:?}, {moment:?}, fenced: {fenced}");
+            // What is to be started is not there before.
+            let starts = matches!(call, Call::SpawnVm { .. } | Call::StartVm { .. });
+            let mut agent = agent(if starts { Vec::new() } else { all.to_vec() });
+            let expectation = Expectation {
+                fenced,
+                ..Expectation::default()
+            };
+            let mut token = None;
+            let mut begin = |agent: &mut Agent, now: Moment| {
+                if now == moment {
+                    token = call_under_way(agent, &guest, call.clone());
+                }
+            };
+            begin(&mut agent, Moment::Unrequested);
+            // Without work for the driver it has ended before anything is compared.
+            let is_over = moment == Moment::Unrequested && !agent.is_worked_on(guest.uid);
+            over += u32::from(is_over);
+            assert!(tick(&mut agent, 1_000).contains(&Effect::Expect), "{what}");
+            begin(&mut agent, Moment::Requested);
+            let query = ask(&mut agent, expectation.clone());
+            begin(&mut agent, Moment::Queried);
+            // A query is answered with a status, never with "done": it stays under way.
+            let is_query = matches!(&token, Some((_, Request::Domain(_))));
+            let outcome = outcome.filter(|outcome| !is_query || outcome.is_err());
+            if let (Some((token, _)), Some(result)) = (token, outcome) {
+                agent.step(Event::DriverDone { token, result });
+            }
+            let reported = tell(&mut agent, query, &all, &[]);
+            assert_eq!(reports_unknown(&reported), fenced || is_over, "{what}");
+            cases += 1;
+        }
+    }
+    assert_eq!(cases, 8 * 4 * 3 * 2);
+    assert!(over <= 3 * 4 * 2, "{over}");
+    // Nothing works on it: it is reported, and stays so while a call works on it.
+    let mut agent = agent(all.to_vec());
+    tick(&mut agent, 1_000);
+    let query = ask(&mut agent, Expectation::default());
+    let reported = tell(&mut agent, query, &all, &[]);
+    let [Effect::Report(comparison)] = &reported[..] else {
+        panic!("{reported:?}");
+    };
+    let recorded = Expectation {
+        unknown: comparison.unknown.clone(),
+        ..Expectation::default()
+    };
+    let (token, _) = call_under_way(&mut agent, &guest, Call::DestroyVm).unwrap();
+    tick(&mut agent, 11_000);
+    let query = ask(&mut agent, recorded.clone());
+    assert_eq!(tell(&mut agent, query, &all, &[]), [], "it is recorded");
+    // Once it is gone, that is compared at once.
+    assert!(!tick(&mut agent, 12_000).contains(&Effect::Expect));
+    let result = Ok(Answer::Done);
+    agent.step(Event::DriverDone { token, result });
+    assert!(tick(&mut agent, 12_001).contains(&Effect::Expect));
+    let query = ask(&mut agent, recorded);
+    let reported = tell(&mut agent, query, &[], &[]);
+    let [Effect::Report(comparison)] = &reported[..] else {
+        panic!("{reported:?}");
+    };
+    assert_eq!(comparison.unknown, []);
 }
 
 /// Goal: a driver that does not answer makes no guest missing.
