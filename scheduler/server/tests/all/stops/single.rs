@@ -252,6 +252,12 @@ impl Group {
         None
     }
 
+    /// Returns the term of a member that runs.
+    pub(super) async fn term(&self, number: usize) -> u64 {
+        let status = || status(&self.addresses[number]);
+        eventually("a status", status).await.term
+    }
+
     /// Makes this member the leader.
     pub(super) async fn leads(&self, number: usize) {
         let address = &self.addresses[number];
