@@ -82,10 +82,13 @@ async fn join_through(
 /// Returns the address of the leader as this peer knows it, as `host:port`.
 async fn leader_of(peer: &str, dialer: &Dialer) -> Option<String> {
     let address = status_of(peer, dialer).await?.leader_address;
-    let bare = address
-        .split_once("://")
-        .map_or(&*address, |(_, bare)| bare);
+    let bare = without_scheme(&address);
     (!bare.is_empty()).then(|| bare.to_owned())
+}
+
+/// Returns the `host:port` of a URL.
+pub(crate) fn without_scheme(url: &str) -> &str {
+    url.split_once("://").map_or(url, |(_, bare)| bare)
 }
 
 /// Returns the first peer that responds, and its cluster.

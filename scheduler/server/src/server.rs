@@ -52,7 +52,7 @@ use crate::machine::Machine;
 use crate::service::{
     AggregateApi, AuditApi, CatalogApi, ClusterApi, Context, EventApi, HostApi, ImportApi, MoveApi,
     OperationApi, PlacementApi, PlannerApi, PolicyApi, PowerApi, SchedulerApi, ServerGroupApi,
-    Setup, VolumeApi, revoked_since,
+    Setup, Urls, VolumeApi, revoked_since,
 };
 use crate::{duties, expelled, health, invariants, leadership, member, outdated, placement_rest};
 
@@ -248,6 +248,7 @@ impl Scheduler {
             stopping: stopping.clone(),
             level,
             versions: versions.clone(),
+            urls: Urls::new(self.tls.is_some()),
         });
         let feed = spawn(feed.follow(handle.watch()));
         let duties = duties::run(context.clone(), self.tls.clone(), stopping.clone());

@@ -13,7 +13,7 @@ use berth_proto::status::to_status;
 use tonic::{Request, Response, Status};
 
 use super::context::Context;
-use super::{list, refusal};
+use super::list;
 
 /// The longest name of a principal or method that is looked for.
 const WORD_MAX: usize = 256;
@@ -69,10 +69,7 @@ impl AuditService for AuditApi {
         let page = Page::new(wire.page_size, &wire.page_token)?;
         let before = before(&page)?;
         let filter = Filter::read(wire.filter)?;
-        let leader = self.0.handle().leader();
-        if !leader.role.deciding {
-            return Err(refusal::elsewhere(leader.member.as_ref()));
-        }
+        self.0.must_lead()?;
         let refusals = self.0.refusals();
         let latest = refusals.latest().filter(|r| filter.matches_refused(r));
         let latest = latest.filter(|r| r.number < before);

@@ -30,6 +30,7 @@ use crate::core::Action::Plain;
 use crate::core::membership::{Members, expect_version, has_taken_over};
 use crate::core::upgrade::{MemberVersion, plan_finalize};
 use crate::grants;
+use crate::join::without_scheme;
 
 /// How long a transfer of leadership may take.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -65,15 +66,6 @@ impl ClusterApi {
         state.ok_or_else(refusal::stopping)
     }
 
-    /// Only the leader changes the membership, and it knows it best.
-    fn must_lead(&self) -> Result<(), Status> {
-        let leader = self.0.handle().leader();
-        match leader.role.deciding {
-            true => Ok(()),
-            false => Err(refusal::elsewhere(leader.member.as_ref())),
-        }
-    }
-
     /// Adds a learner and returns its number with the members as they are then.
     async fn add(
         &self,
@@ -82,7 +74,7 @@ impl ClusterApi {
         promote: bool,
     ) -> Result<(u64, Vec<v1::Member>), Status> {
         let added = self.0.handle().add_member(address, disk, promote).await;
-        let id = added.map_err(refusal::of_membership)?;
+        let id = added.map_err(|error| self.0.urls().of_membership(error))?;
         tracing::info!(member = id, "member added");
         Ok((id, self.members_after_change().await?))
     }
@@ -92,9 +84,10 @@ impl ClusterApi {
         match self.0.handle().status().await {
             Some(state) => Ok(self.members(&state)),
             // That the member is stopping would state that nothing was changed.
-            None => Err(refusal::of_membership(MembershipError::Lost {
-                leader: None,
-            })),
+            None => Err(self
+                .0
+                .urls()
+                .of_membership(MembershipError::Lost { leader: None })),
         }
     }
 
@@ -104,7 +97,7 @@ impl ClusterApi {
         let until = Instant::now() + HEARING;
         loop {
             // Another member knows nothing of who answers.
-            self.must_lead()?;
+            self.0.must_lead()?;
             let state = self.member_state().await?;
             match leader_view(&state).keep_quorum_without(id) {
                 Ok(()) => return Ok(state.membership),
@@ -129,7 +122,10 @@ impl ClusterService for ClusterApi {
     ) -> Result<Response<v1::GetClusterStatusResponse>, Status> {
         let state = self.member_state().await?;
         let leader = self.0.handle().leader();
-        let address = leader.member.as_ref().map(refusal::url);
+        let address = leader
+            .member
+            .as_ref()
+            .map(|leader| self.0.urls().of(leader));
         // A member that has received no state yet knows none.
         let of_state = |state: &State| {
             let header = state.header();
@@ -170,7 +166,7 @@ impl ClusterService for ClusterApi {
         let address = address(wire.address)?;
         let disk: Uuid = field::uuid(&wire.disk_id, "disk_id")?;
         let disk = disk.to_string();
-        self.must_lead()?;
+        self.0.must_lead()?;
         let version = ServiceVersion::from_wire(wire.service_version);
         let cluster = self.0.stale(|state| state.header().cluster_version).await?;
         expect_version(version, cluster).map_err(|refusal| to_status(&refusal))?;
@@ -195,7 +191,7 @@ impl ClusterService for ClusterApi {
         let wire = request.into_inner();
         let address = address(wire.address)?;
         let disk: Option<Uuid> = field::optional_uuid(&wire.disk_id, "disk_id")?;
-        self.must_lead()?;
+        self.0.must_lead()?;
         let state = self.member_state().await?;
         let free = leader_view(&state).expect_free(&address);
         free.map_err(|refusal| to_status(&refusal))?;
@@ -212,10 +208,10 @@ impl ClusterService for ClusterApi {
         request: Request<v1::PromoteMemberRequest>,
     ) -> Result<Response<v1::PromoteMemberResponse>, Status> {
         let id = request.into_inner().member_id;
-        self.must_lead()?;
+        self.0.must_lead()?;
         self.known_member(id).await?;
         let promoted = self.0.handle().promote(id).await;
-        promoted.map_err(refusal::of_membership)?;
+        promoted.map_err(|error| self.0.urls().of_membership(error))?;
         let members = self.members_after_change().await?;
         Ok(Response::new(v1::PromoteMemberResponse { members }))
     }
@@ -225,11 +221,11 @@ impl ClusterService for ClusterApi {
         request: Request<v1::RemoveMemberRequest>,
     ) -> Result<Response<v1::RemoveMemberResponse>, Status> {
         let id = request.into_inner().member_id;
-        self.must_lead()?;
+        self.0.must_lead()?;
         self.known_member(id).await?;
         let checked = self.keeps_quorum_without(id).await?;
         let removed = self.0.handle().remove_member(id, checked).await;
-        removed.map_err(refusal::of_membership)?;
+        removed.map_err(|error| self.0.urls().of_membership(error))?;
         tracing::info!(member = id, "member removed");
         let members = self.members_after_change().await?;
         Ok(Response::new(v1::RemoveMemberResponse { members }))
@@ -240,7 +236,7 @@ impl ClusterService for ClusterApi {
         request: Request<v1::TransferLeadershipRequest>,
     ) -> Result<Response<v1::TransferLeadershipResponse>, Status> {
         let target = Some(request.into_inner().member_id).filter(|id| *id != 0);
-        self.must_lead()?;
+        self.0.must_lead()?;
         if let Some(id) = target {
             self.known_member(id).await?;
         }
@@ -249,7 +245,7 @@ impl ClusterService for ClusterApi {
         let mut watch = handle.watch_leader();
         if target != Some(own) {
             let transfer = handle.transfer_leader(target).await;
-            transfer.map_err(refusal::of_membership)?;
+            transfer.map_err(|error| self.0.urls().of_membership(error))?;
         }
         let taken_over = |leader: &Leader| has_taken_over(leader.role.leader, own, target);
         match tokio::time::timeout(TRANSFER_TIMEOUT, watch.wait_for(taken_over)).await {
@@ -288,7 +284,7 @@ impl ClusterService for ClusterApi {
         request: Request<v1::FinalizeUpgradeRequest>,
     ) -> Result<Response<v1::FinalizeUpgradeResponse>, Status> {
         let (wire, caller) = open(request)?;
-        self.must_lead()?;
+        self.0.must_lead()?;
         let version = match wire.version {
             0 => self.0.level(),
             version => ServiceVersion(version),
@@ -389,8 +385,11 @@ impl ClusterService for ClusterApi {
         let wait_ms = field::optional_duration_ms(wire.timeout, "timeout")?;
         let wait = Duration::from_millis(wait_ms.unwrap_or(WAIT_MS).min(WAIT_MS_MAX));
         let mut leader = self.0.handle().watch_leader();
-        let url = |leader: &Leader| leader.member.as_ref().map(refusal::url);
-        let is_other = |leader: &Leader| url(leader).is_some_and(|url| url != wire.other_than);
+        let url = |leader: &Leader| Some(self.0.urls().of(leader.member.as_ref()?));
+        // A member of an older version has named it by another scheme.
+        let other_than = without_scheme(&wire.other_than);
+        let is_other =
+            |leader: &Leader| url(leader).is_some_and(|url| without_scheme(&url) != other_than);
         let found = tokio::select! {
             found = leader.wait_for(is_other) => match found {
                 Ok(found) => url(&found),

@@ -35,7 +35,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use super::keyed::Caller;
-use super::refusal;
+use super::refusal::{self, Urls};
 use super::table::{Loan, Table, Turn};
 use crate::core::upgrade::{self, MemberVersion};
 use crate::core::{
@@ -69,6 +69,8 @@ pub(crate) struct Setup {
     pub(crate) level: ServiceVersion,
     /// The service versions that the other members reported.
     pub(crate) versions: Versions,
+    /// How addresses of members are written for clients.
+    pub(crate) urls: Urls,
 }
 
 /// How often, and how far apart, a new cluster is polled for its bootstrap.
@@ -113,11 +115,12 @@ pub(crate) enum NoOutcome {
     TimedOut,
 }
 
-impl From<NoOutcome> for Status {
-    fn from(error: NoOutcome) -> Self {
-        match error {
-            NoOutcome::Propose(error) => refusal::of_propose(error),
-            NoOutcome::TimedOut => refusal::timed_out(),
+impl NoOutcome {
+    /// Returns what a client gets.
+    pub(crate) fn into_status(self, urls: Urls) -> Status {
+        match self {
+            Self::Propose(error) => urls.of_propose(error),
+            Self::TimedOut => refusal::timed_out(),
         }
     }
 }
@@ -297,7 +300,8 @@ impl Context {
         request: DecisionRequest,
         then: impl FnOnce(&State, &Reply) -> T + Send + 'static,
     ) -> Result<(Done, T), Status> {
-        let (done, read) = self.propose(Arc::new(request), then).await?;
+        let proposed = self.propose(Arc::new(request), then).await;
+        let (done, read) = proposed.map_err(|error| error.into_status(self.urls()))?;
         Ok((done.map_err(|refusal| to_status(&refusal))?, read))
     }
 
@@ -433,6 +437,25 @@ impl Context {
         self.clock().stamp(time, self.monotonic_ms(), wall())
     }
 
+    /// Returns how addresses of members are written for clients.
+    pub(crate) fn urls(&self) -> Urls {
+        self.inner.setup.urls
+    }
+
+    /// Returns the status that redirects to the leader.
+    pub(crate) fn elsewhere(&self) -> Status {
+        let leader = self.handle().leader();
+        self.urls().elsewhere(leader.member.as_ref())
+    }
+
+    /// Refuses what the leader alone can answer, if this member does not lead.
+    pub(crate) fn must_lead(&self) -> Result<(), Status> {
+        match self.handle().leader().role.deciding {
+            true => Ok(()),
+            false => Err(self.elsewhere()),
+        }
+    }
+
     /// Returns a frozen state with the requested consistency.
     pub(crate) fn state(&self, consistency: i32) -> BoxFuture<'_, Result<State, Status>> {
         Box::pin(self.read_state(consistency))
@@ -443,7 +466,7 @@ impl Context {
             Ok(ReadConsistency::Unspecified | ReadConsistency::Linearizable) => self
                 .bounded(self.handle().read(|machine| machine.state().clone()))
                 .await?
-                .map_err(refusal::of_read),
+                .map_err(|error| self.urls().of_read(error)),
             Ok(ReadConsistency::Stale) => self.stale(|state| state.clone()).await,
             Err(_) => Err(refusal::invalid(
                 "consistency",
@@ -457,7 +480,7 @@ impl Context {
         Box::pin(async {
             self.bounded(self.handle().read(|_| ()))
                 .await?
-                .map_err(refusal::of_read)
+                .map_err(|error| self.urls().of_read(error))
         })
     }
 
@@ -470,7 +493,7 @@ impl Context {
             self.handle()
                 .read_stale(|machine| read(machine.state()))
                 .await
-                .map_err(refusal::of_read)
+                .map_err(|error| self.urls().of_read(error))
         })
     }
 

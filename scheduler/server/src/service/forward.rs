@@ -68,7 +68,7 @@ impl Context {
             match self.propose(Arc::new(request), |_, _| ()).await {
                 Ok((done, ())) => return Ok(done.map(|done| done.reply)),
                 Err(NoOutcome::Propose(ProposeError::NotLeader { .. })) => {}
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(error.into_status(self.urls())),
             }
         }
         let time = self.bounded(self.stale(State::time)).await??;
@@ -195,7 +195,7 @@ impl<'c> ForwardedCommand<'c> {
             }
             Err(error @ NoOutcome::Propose(ProposeError::Stopped)) => {
                 self.core.end(attempt, Attempted::NotDone);
-                return Err(GivenUp::Here(error.into()));
+                return Err(GivenUp::Here(error.into_status(self.context.urls())));
             }
         };
         self.end(attempt, attempted)
@@ -249,10 +249,7 @@ impl<'c> ForwardedCommand<'c> {
             (Response::Outcome(outcome), _) => Ok(outcome),
             (Response::InDoubt, _) => Err(refusal::timed_out()),
             (Response::NotDone, GivenUp::Here(status)) => Err(status),
-            (Response::NotDone, GivenUp::NoLeader) => {
-                let leader = self.context.handle().leader();
-                Err(refusal::elsewhere(leader.member.as_ref()))
-            }
+            (Response::NotDone, GivenUp::NoLeader) => Err(self.context.elsewhere()),
         }
     }
 }
@@ -336,7 +333,8 @@ impl Answering for Context {
             return Err(refusal::invalid("envelope.request", "is required"));
         }
         let request = to_request(envelope);
-        let (done, ()) = self.propose(Arc::new(request), |_, _| ()).await?;
+        let proposed = self.propose(Arc::new(request), |_, _| ()).await;
+        let (done, ()) = proposed.map_err(|error| error.into_status(self.urls()))?;
         Ok(codec::encode_outcome(&done.map(|done| done.reply)))
     }
 }

@@ -84,10 +84,7 @@ impl HostService for HostApi {
         let host: HostName = field::name(&wire.name, "name")?;
         let incarnation: Incarnation = field::uuid(&wire.incarnation, "incarnation")?;
         let measured = signals::read(&host, wire.memory_signals);
-        let leader = self.0.handle().leader();
-        if !leader.role.deciding {
-            return Err(refusal::elsewhere(leader.member.as_ref()));
-        }
+        self.0.must_lead()?;
         // Before the check whether the host counts as dead: from here on it does not.
         self.0.liveness().renew(&host, self.0.monotonic_ms());
         let name = host.clone();

@@ -66,6 +66,7 @@ pub(crate) use placement::PlacementApi;
 pub(crate) use planner::PlannerApi;
 pub(crate) use policy::PolicyApi;
 pub(crate) use power::PowerApi;
+pub(crate) use refusal::Urls;
 pub(crate) use revocation::revoked_since;
 pub(crate) use scheduler::SchedulerApi;
 pub(crate) use server_group::ServerGroupApi;

@@ -29,7 +29,7 @@ use berth_state::State;
 use tonic::{Request, Response, Status};
 
 use super::context::Context;
-use super::{policy, refusal};
+use super::policy;
 use crate::core::balance::{self, BalanceParams, HeadroomPlan, Live};
 use crate::core::capacity::{self, AtRatio, CapacityParams};
 use crate::core::verify::{self, DomainVerdict, Failing};
@@ -62,16 +62,6 @@ impl PlannerApi {
 }
 
 impl PlannerApi {
-    /// Refuses unless this member leads. Checked after the signals were read: they are discarded
-    /// with leadership, and what is missing for that reason is no statement about a host.
-    fn must_lead(&self) -> Result<(), Status> {
-        let leader = self.0.handle().leader();
-        match leader.role.deciding {
-            true => Ok(()),
-            false => Err(refusal::elsewhere(leader.member.as_ref())),
-        }
-    }
-
     /// Returns the memory that guests really occupy on each host, as far as agents have reported
     /// it, and the names of the hosts that are up and of which it is unknown.
     fn live(&self, state: &State) -> Result<(Live, Vec<String>), Status> {
@@ -91,7 +81,9 @@ impl PlannerApi {
                 None => {}
             }
         }
-        self.must_lead()?;
+        // After the signals were read: they are discarded with leadership, and what is missing for
+        // that reason is no statement about a host.
+        self.0.must_lead()?;
         Ok((live, unreported))
     }
 
@@ -144,7 +136,7 @@ impl PlannerService for PlannerApi {
         let revision = state.revision();
         let work = move |state: &State| verify::verify(state, failing, &names, budget);
         let hosts = self.hosts(&state, failing, &wire.names);
-        self.must_lead()?;
+        self.0.must_lead()?;
         let verdicts = self.plan(held, state, work).await?;
         Ok(Response::new(v1::VerifyClusterResponse {
             domains: verdicts.iter().map(write_verdict).collect(),

@@ -103,10 +103,7 @@ pub(super) async fn compare(
     let incarnation: Incarnation = field::uuid(&wire.incarnation, "incarnation")?;
     let comparison: berth_domain::reality::Comparison =
         field::required(wire.comparison, "comparison")?;
-    let leader = context.handle().leader();
-    if !leader.role.deciding {
-        return Err(refusal::elsewhere(leader.member.as_ref()));
-    }
+    context.must_lead()?;
     let state = context.stale(State::clone).await?;
     let changes = state.record_reality(&host, incarnation, &comparison);
     let changes = changes.map_err(|refusal| to_status(&refusal))?;

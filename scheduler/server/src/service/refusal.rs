@@ -10,64 +10,89 @@ use tonic::Status;
 
 use crate::core::membership;
 
-pub(crate) fn of_propose(error: ProposeError) -> Status {
-    match error {
-        ProposeError::NotLeader { leader } => elsewhere(leader.as_ref()),
-        ProposeError::Lost { leader } => to_status(&unavailable(
-            OUTCOME_UNKNOWN,
-            "the leader changed or stopped while the request was on its way: it may or may not \
-             have been carried out",
-            leader.as_ref(),
-        )),
-        ProposeError::Stopped => stopping(),
+/// How a member's address is written for clients: the scheme says whether its connections are encrypted,
+/// as those of all members are or are not.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Urls {
+    scheme: &'static str,
+}
+
+impl Urls {
+    pub(crate) fn new(is_encrypted: bool) -> Self {
+        let scheme = if is_encrypted { "https" } else { "http" };
+        Self { scheme }
     }
-}
 
-pub(crate) fn of_read(error: ReadError) -> Status {
-    match error {
-        ReadError::Unconfirmed { leader } => to_status(&unavailable(
-            "READ_NOT_CONFIRMED",
-            "no majority of the members confirmed the read in time",
-            leader.as_ref(),
-        )),
-        ReadError::NoState => to_status(&unavailable(
-            "NO_STATE_YET",
-            "this member has not received the state yet",
-            None,
-        )),
-        ReadError::Stopped => stopping(),
+    /// Returns where clients reach a member.
+    pub(crate) fn of(self, member: &Member) -> String {
+        format!("{}://{}", self.scheme, member.address)
     }
-}
 
-pub(crate) fn of_membership(error: MembershipError) -> Status {
-    let refusal = match error {
-        MembershipError::Refused { refused, leader } => match membership::refusal_of(&refused) {
-            Some(refusal) => refusal,
-            None => return elsewhere(leader.as_ref()),
-        },
-        MembershipError::Lost { leader } => unavailable(
-            OUTCOME_UNKNOWN,
-            "the leader changed or stopped while the membership changed: the change may or may \
-             not have been made",
-            leader.as_ref(),
-        ),
-        MembershipError::Stopped => return stopping(),
-    };
-    to_status(&refusal)
-}
+    /// Returns the status that redirects to the leader.
+    pub(crate) fn elsewhere(self, leader: Option<&Member>) -> Status {
+        let leader = leader.map(|member| self.of(member));
+        to_status(&not_leader(leader.as_deref()))
+    }
 
-/// Returns the status that redirects to the leader.
-pub(crate) fn elsewhere(leader: Option<&Member>) -> Status {
-    to_status(&not_leader(leader.map(url).as_deref()))
-}
+    pub(crate) fn of_propose(self, error: ProposeError) -> Status {
+        match error {
+            ProposeError::NotLeader { leader } => self.elsewhere(leader.as_ref()),
+            ProposeError::Lost { leader } => to_status(&self.unavailable(
+                OUTCOME_UNKNOWN,
+                "the leader changed or stopped while the request was on its way: it may or may not \
+                 have been carried out",
+                leader.as_ref(),
+            )),
+            ProposeError::Stopped => stopping(),
+        }
+    }
 
-/// Returns where clients reach a member.
-pub(crate) fn url(member: &Member) -> String {
-    format!("http://{}", member.address)
+    pub(crate) fn of_read(self, error: ReadError) -> Status {
+        match error {
+            ReadError::Unconfirmed { leader } => to_status(&self.unavailable(
+                "READ_NOT_CONFIRMED",
+                "no majority of the members confirmed the read in time",
+                leader.as_ref(),
+            )),
+            ReadError::NoState => to_status(&self.unavailable(
+                "NO_STATE_YET",
+                "this member has not received the state yet",
+                None,
+            )),
+            ReadError::Stopped => stopping(),
+        }
+    }
+
+    pub(crate) fn of_membership(self, error: MembershipError) -> Status {
+        let refusal = match error {
+            MembershipError::Refused { refused, leader } => {
+                match membership::refusal_of(&refused) {
+                    Some(refusal) => refusal,
+                    None => return self.elsewhere(leader.as_ref()),
+                }
+            }
+            MembershipError::Lost { leader } => self.unavailable(
+                OUTCOME_UNKNOWN,
+                "the leader changed or stopped while the membership changed: the change may or may \
+                 not have been made",
+                leader.as_ref(),
+            ),
+            MembershipError::Stopped => return stopping(),
+        };
+        to_status(&refusal)
+    }
+
+    fn unavailable(self, reason: &str, message: &str, leader: Option<&Member>) -> Refusal {
+        let refusal = unavailable(reason, message);
+        match leader {
+            Some(member) => refusal.with("leader", self.of(member)),
+            None => refusal,
+        }
+    }
 }
 
 pub(crate) fn stopping() -> Status {
-    to_status(&unavailable("STOPPING", "this member is stopping", None))
+    to_status(&unavailable("STOPPING", "this member is stopping"))
 }
 
 pub(crate) fn timed_out() -> Status {
@@ -114,12 +139,8 @@ pub(crate) fn search_failed() -> Status {
     ))
 }
 
-fn unavailable(reason: &str, message: &str, leader: Option<&Member>) -> Refusal {
-    let refusal = Refusal::new(Code::Unavailable, reason, message);
-    match leader {
-        Some(member) => refusal.with("leader", url(member)),
-        None => refusal,
-    }
+fn unavailable(reason: &str, message: &str) -> Refusal {
+    Refusal::new(Code::Unavailable, reason, message)
 }
 
 /// A cluster knows its own hosts only.

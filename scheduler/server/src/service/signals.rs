@@ -29,10 +29,7 @@ pub(super) async fn list(
 ) -> Result<v1::ListMemorySignalsResponse, Status> {
     let one: Option<HostName> = field::optional_name(&wire.host, "host")?;
     let page = Page::new(wire.page_size, &wire.page_token)?;
-    let leader = context.handle().leader();
-    if !leader.role.deciding {
-        return Err(refusal::elsewhere(leader.member.as_ref()));
-    }
+    context.must_lead()?;
     let state = context.stale(|state| state.clone()).await?;
     let signals = |host: &HostName| context.liveness().signals(host, context.monotonic_ms());
     if let Some(host) = one {

@@ -10,6 +10,7 @@
 //! | `bounds` | callers that take all that they get of a server |
 //! | `conventions` | requests that reach no method |
 //! | `controller` | volumes: controller, schedulers and agents, and Kubernetes |
+//! | `leader` | where members send their callers |
 //! | `revocation` | certificates that are revoked while connections are open |
 //! | `rogue` | callers that use their certificate against others |
 //! | `rotation` | certificates and authorities that are exchanged while requests go on |
@@ -19,6 +20,7 @@
 mod bounds;
 mod controller;
 mod conventions;
+mod leader;
 mod revocation;
 mod rogue;
 mod rotation;
