@@ -81,6 +81,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "berth-tls",
         ],
     ),
+    ("berth-csi-operator", &[]),
     (
         "berth-conductor",
         &[
