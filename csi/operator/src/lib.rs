@@ -1,11 +1,20 @@
 //! The operator: makes and maintains the Kubernetes objects of a deployment of Berth's volumes.
 //!
+//! ```text
+//!   Deployment v1alpha1 ─────────┐
+//!   PmemCSIDeployment v1beta1 ───┼─▶ convert ─▶ BerthStorage ─▶ desired ─▶ objects
+//!   BerthStorage v1alpha1 ───────┘                  │
+//!                                                   └─▶ safety: refused, with the reason
+//! ```
+//!
 //! | module | what |
 //! |---|---|
 //! | [`spec`] | the three resources, with their schemas |
+//! | [`convert`] | both of PMEM-CSI's resources as Berth's own |
 //! | [`status`] | the reported state, computed from what is observed |
 //!
 //! Invariant: these modules are functions of their arguments; no object is changed by them.
 
+pub mod convert;
 pub mod spec;
 pub mod status;
