@@ -11,10 +11,12 @@
 //! |---|---|
 //! | [`spec`] | the three resources, with their schemas |
 //! | [`convert`] | both of PMEM-CSI's resources as Berth's own |
+//! | [`diff`] | whether an object in the cluster is as desired |
 //! | [`status`] | the reported state, computed from what is observed |
 //!
 //! Invariant: these modules are functions of their arguments; no object is changed by them.
 
 pub mod convert;
+pub mod diff;
 pub mod spec;
 pub mod status;

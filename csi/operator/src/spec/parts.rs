@@ -104,6 +104,25 @@ impl Quantity {
         &self.0
     }
 
+    /// Returns the amount in billionths, or `None` if it is too large to compare.
+    #[must_use]
+    pub fn nano(&self) -> Option<i128> {
+        let unsigned = self.0.strip_prefix('+').unwrap_or(&self.0);
+        let end = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.');
+        let (number, suffix) = unsigned.split_at(end.unwrap_or(unsigned.len()));
+        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+        let digits: i128 = format!("0{whole}{fraction}").parse().ok()?;
+        let (scale, exponent) = unit(suffix)?;
+        // Digits after the point, and billionths.
+        let shift = exponent - i32::try_from(fraction.len()).ok()? + 9;
+        let power = 10_i128.checked_pow(shift.unsigned_abs())?;
+        let scaled = digits.checked_mul(scale)?;
+        match shift {
+            0.. => scaled.checked_mul(power),
+            ..0 => (scaled % power == 0).then_some(scaled / power),
+        }
+    }
+
     /// Parses a quantity.
     ///
     /// # Errors
@@ -122,6 +141,31 @@ impl Quantity {
         }
         Ok(Self(text.to_owned()))
     }
+}
+
+/// A suffix as a factor and a power of ten.
+fn unit(suffix: &str) -> Option<(i128, i32)> {
+    const DECIMAL: [(&str, i32); 10] = [
+        ("", 0),
+        ("n", -9),
+        ("u", -6),
+        ("m", -3),
+        ("k", 3),
+        ("M", 6),
+        ("G", 9),
+        ("T", 12),
+        ("P", 15),
+        ("E", 18),
+    ];
+    const BINARY: [&str; 6] = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+    if let Some((_, exponent)) = DECIMAL.iter().find(|(name, _)| *name == suffix) {
+        return Some((1, *exponent));
+    }
+    if let Some(at) = BINARY.iter().position(|name| *name == suffix) {
+        return Some((1 << (10 * (at + 1)), 0));
+    }
+    let exponent = suffix.strip_prefix(['e', 'E'])?.parse::<i32>().ok()?;
+    (exponent.abs() <= 30).then_some((1, exponent))
 }
 
 fn is_suffix(suffix: &str) -> bool {
