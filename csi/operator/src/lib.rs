@@ -4,19 +4,20 @@
 //!   Deployment v1alpha1 ─────────┐
 //!   PmemCSIDeployment v1beta1 ───┼─▶ convert ─▶ BerthStorage ─▶ desired ─▶ objects
 //!   BerthStorage v1alpha1 ───────┘                  │
-//!                                                   └─▶ safety: refused, with the reason
 //! ```
 //!
 //! | module | what |
 //! |---|---|
 //! | [`spec`] | the three resources, with their schemas |
 //! | [`convert`] | both of PMEM-CSI's resources as Berth's own |
+//! | [`desired`] | the objects of a deployment |
 //! | [`diff`] | whether an object in the cluster is as desired |
 //! | [`status`] | the reported state, computed from what is observed |
 //!
 //! Invariant: these modules are functions of their arguments; no object is changed by them.
 
 pub mod convert;
+pub mod desired;
 pub mod diff;
 pub mod spec;
 pub mod status;
