@@ -4,6 +4,7 @@
 //!   Deployment v1alpha1 ─────────┐
 //!   PmemCSIDeployment v1beta1 ───┼─▶ convert ─▶ BerthStorage ─▶ desired ─▶ objects
 //!   BerthStorage v1alpha1 ───────┘                  │
+//!                                                   └─▶ safety: refused, with the reason
 //! ```
 //!
 //! | module | what |
@@ -12,6 +13,7 @@
 //! | [`convert`] | both of PMEM-CSI's resources as Berth's own |
 //! | [`desired`] | the objects of a deployment |
 //! | [`diff`] | whether an object in the cluster is as desired |
+//! | [`safety`] | what is refused: objects of others, stranded volumes, nodes selected twice |
 //! | [`status`] | the reported state, computed from what is observed |
 //!
 //! Invariant: these modules are functions of their arguments; no object is changed by them.
@@ -19,5 +21,6 @@
 pub mod convert;
 pub mod desired;
 pub mod diff;
+pub mod safety;
 pub mod spec;
 pub mod status;
