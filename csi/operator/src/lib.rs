@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Deployment v1alpha1 ─────────┐
-//!   PmemCSIDeployment v1beta1 ───┼─▶ convert ─▶ BerthStorage ─▶ desired ─▶ objects
+//!   PmemCSIDeployment v1beta1 ───┼─▶ convert ─▶ BerthStorage ─▶ desired ─▶ plan ─▶ writes
 //!   BerthStorage v1alpha1 ───────┘                  │
 //!                                                   └─▶ safety: refused, with the reason
 //! ```
@@ -13,6 +13,7 @@
 //! | [`convert`] | both of PMEM-CSI's resources as Berth's own |
 //! | [`desired`] | the objects of a deployment |
 //! | [`diff`] | whether an object in the cluster is as desired |
+//! | [`plan`] | the writes that make the cluster's objects the desired ones |
 //! | [`safety`] | what is refused: objects of others, stranded volumes, nodes selected twice |
 //! | [`status`] | the reported state, computed from what is observed |
 //!
@@ -21,6 +22,7 @@
 pub mod convert;
 pub mod desired;
 pub mod diff;
+pub mod plan;
 pub mod safety;
 pub mod spec;
 pub mod status;
