@@ -14,15 +14,17 @@
 //! | [`desired`] | the objects of a deployment |
 //! | [`diff`] | whether an object in the cluster is as desired |
 //! | [`plan`] | the writes that make the cluster's objects the desired ones |
+//! | [`reconcile`] | one pass: observe, plan, write |
 //! | [`safety`] | what is refused: objects of others, stranded volumes, nodes selected twice |
 //! | [`status`] | the reported state, computed from what is observed |
 //!
-//! Invariant: these modules are functions of their arguments; no object is changed by them.
+//! Invariant: all modules but `reconcile` are functions of their arguments and do no I/O.
 
 pub mod convert;
 pub mod desired;
 pub mod diff;
 pub mod plan;
+pub mod reconcile;
 pub mod safety;
 pub mod spec;
 pub mod status;
