@@ -103,8 +103,9 @@ pub struct Host {
     /// it keeps its CPUs, pages and functions until it is gone.
     #[serde(default)]
     pub unknown: Vec<Unknown>,
-    /// The revision on which the latest comparison rests that changed something here or lifted a
-    /// fence; older ones are void.
+    /// Comparisons that rest on an older revision are void: that of the latest comparison that changed
+    /// something here or lifted a fence; of the fence; or, on a fenced host, of the latest release of a
+    /// claim.
     #[serde(default)]
     pub compared: u64,
     /// The claims that no longer fit its topology. They remain valid; nothing new is assigned

@@ -90,6 +90,10 @@ impl ServiceVersion {
     /// a group says since when it is separated. Before, two of them cannot leave it.
     pub const SEPARATED_GROUPS: Self = Self(4);
 
+    /// From here on a comparison lifts no fence if it is from before the fence, or from before a claim on
+    /// the fenced host was released.
+    pub const LATER_COMPARISONS: Self = Self(4);
+
     /// From here on drains are operations. Before, a drain is a stream of a conductor.
     pub const DRAINS: Self = Self(4);
 

@@ -149,7 +149,9 @@ impl State {
             ));
         }
         if comparison.basis < host.compared {
-            let message = format!("host {name} was compared later already");
+            let message = format!(
+                "host {name} was compared later already, or a claim on it was released since"
+            );
             return Err(Refusal::new(Code::Aborted, "STALE_COMPARISON", message));
         }
         let vms = comparison.findings.iter();

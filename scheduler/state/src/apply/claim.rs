@@ -10,6 +10,7 @@ use berth_domain::name::{HostName, VmName};
 use berth_domain::numa::Assignment;
 use berth_domain::provider::ResourceProvider;
 use berth_domain::refusal::{Code, Refusal};
+use berth_domain::version::ServiceVersion;
 
 use crate::refusals::{exists, precondition};
 use crate::transaction::{Journal, Transaction};
@@ -64,6 +65,21 @@ impl<J: Journal> Transaction<'_, J> {
             Some(left) => drop(self.put_claim(left)),
             None => self.remove_claim(id),
         }
+        let view = self.state.host(&claim.host);
+        if view.is_some_and(|view| view.host.fenced.is_some()) {
+            self.expect_later_comparison(&claim.host);
+        }
+    }
+
+    /// From now on only a comparison with the claims as they are in this command counts: an earlier one
+    /// does not name a guest that had a claim then, and would lift the fence of a host on which it runs.
+    pub(super) fn expect_later_comparison(&mut self, host: &HostName) {
+        if !self.may_write(ServiceVersion::LATER_COMPARISONS) {
+            return;
+        }
+        let revision = self.state.header.revision;
+        let changed = self.change_host(host, |host| host.compared = host.compared.max(revision));
+        changed.expect("a host is not forgotten while it has claims");
     }
 
     /// Returns the claim with another assignment, if that fits in place of its own.

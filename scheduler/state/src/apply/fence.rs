@@ -76,6 +76,7 @@ impl<J: Journal> Transaction<'_, J> {
             output: output.to_owned(),
             reported_since: false,
         };
+        self.expect_later_comparison(name);
         self.change_host(name, |host| {
             host.liveness = Liveness::Down;
             host.fenced = Some(fenced);

@@ -238,3 +238,39 @@ fn a_fence_is_lifted_when_the_host_is_clean() {
     assert_eq!(world.view("h1").host.fenced, None);
     world.boot("b", &pinned(1), "h1");
 }
+
+/// Goal: what was compared before a guest was evacuated does not say that the host is rid of it. Method:
+/// every moment at which the expectation can have been read, with the guest still there.
+#[test]
+fn an_earlier_comparison_lifts_no_fence() {
+    let mut world = World::with_hosts(2);
+    world.boot("a", &pinned(1), "h1");
+    let mut earlier = vec![found(&world, Vec::new())];
+    let leaving = world.begin_migration("a", "h2").unwrap();
+    world.transfer(leaving);
+    earlier.push(found(&world, Vec::new()));
+    let fence = Command::FenceHost {
+        host: host_name("h1"),
+        method: Method::FenceCommand,
+        by: String::new(),
+        output: String::new(),
+        incarnation: world.view("h1").host.report.incarnation,
+    };
+    world.run(fence).unwrap();
+    earlier.push(found(&world, Vec::new()));
+    let host = host_name("h1");
+    let liveness = Liveness::Up;
+    world.run(Command::SetLiveness { host, liveness }).unwrap();
+    earlier.push(found(&world, Vec::new()));
+    world
+        .settle(leaving, berth_domain::migration::Event::Arrived)
+        .unwrap();
+    for comparison in earlier {
+        let refused = note(&mut world, comparison).unwrap_err();
+        assert_eq!(refused.reason, "STALE_COMPARISON");
+        assert!(world.view("h1").host.fenced.is_some());
+    }
+    let clean = found(&world, Vec::new());
+    note(&mut world, clean).unwrap();
+    assert_eq!(world.view("h1").host.fenced, None);
+}
