@@ -27,11 +27,8 @@ fn plan(judged: &Value) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Goal: the plan is the only one that there is, and `berth host evacuate` follows it, though each
-/// guest alone would have gone elsewhere. Method: six CPUs are left on three hosts, in pieces of
-/// three, two and one, for guests of these sizes.
-#[test]
-fn the_vms_of_a_dead_host_come_up_where_the_plan_had_them() {
+/// Four hosts, and flavors of one, two and three dedicated CPUs.
+fn four_hosts() -> Cluster {
     let mut builder = Cluster::builder(PROGRAMS).schedulers(1).conductors(1);
     for name in ["h1", "h2", "h3", "h4"] {
         builder = builder.host(Host::new(name));
@@ -41,6 +38,23 @@ fn the_vms_of_a_dead_host_come_up_where_the_plan_had_them() {
     for (flavor, vcpus) in [("one", 1), ("two", 2), ("three", 3)] {
         cluster.pinned_flavor(flavor, vcpus);
     }
+    cluster
+}
+
+/// Ends the agent of the first host, and fences the host.
+fn fence_first(cluster: &mut Cluster) {
+    cluster.agents[0].kill();
+    let script = cluster.folder().join("fence.sh");
+    std::fs::write(&script, "echo \"$1 is off\"\n").unwrap();
+    cluster.run(&["host", "fence", "h1"]);
+}
+
+/// Goal: the plan is the only one that there is, and `berth host evacuate` follows it, though each
+/// guest alone would have gone elsewhere. Method: six CPUs are left on three hosts, in pieces of
+/// three, two and one, for guests of these sizes.
+#[test]
+fn the_vms_of_a_dead_host_come_up_where_the_plan_had_them() {
+    let mut cluster = four_hosts();
     for (vm, flavor, host) in [
         ("f2", "three", "h2"),
         ("f3", "three", "h3"),
@@ -74,10 +88,7 @@ fn the_vms_of_a_dead_host_come_up_where_the_plan_had_them() {
     );
     cluster.run(&["vm", "delete", "d"]);
 
-    cluster.agents[0].kill();
-    let script = cluster.folder().join("fence.sh");
-    std::fs::write(&script, "echo \"$1 is off\"\n").unwrap();
-    cluster.run(&["host", "fence", "h1"]);
+    fence_first(&mut cluster);
     let moved = cluster.json(&["host", "evacuate", "h1"]);
     let came: BTreeMap<String, String> = moved["moved"]
         .as_array()
@@ -101,15 +112,7 @@ fn the_vms_of_a_dead_host_come_up_where_the_plan_had_them() {
 /// Method: the first of them alone fits on each host, and best on the one where the second does not.
 #[test]
 fn an_affinity_group_leaves_a_dead_host_together() {
-    let mut builder = Cluster::builder(PROGRAMS).schedulers(1).conductors(1);
-    for name in ["h1", "h2", "h3", "h4"] {
-        builder = builder.host(Host::new(name));
-    }
-    let mut cluster = builder.start();
-    cluster.wait();
-    for (flavor, vcpus) in [("one", 1), ("two", 2), ("three", 3)] {
-        cluster.pinned_flavor(flavor, vcpus);
-    }
+    let mut cluster = four_hosts();
     cluster.run(&["server-group", "create", "pair", "--policy", "affinity"]);
     for (vm, flavor, host) in [
         ("f2", "three", "h2"),
@@ -128,10 +131,7 @@ fn an_affinity_group_leaves_a_dead_host_together() {
     let planned = plan(&judged["domains"][0]);
     assert_eq!(planned["a"], planned["b"], "{judged:#}");
 
-    cluster.agents[0].kill();
-    let script = cluster.folder().join("fence.sh");
-    std::fs::write(&script, "echo \"$1 is off\"\n").unwrap();
-    cluster.run(&["host", "fence", "h1"]);
+    fence_first(&mut cluster);
     let moved = cluster.json(&["host", "evacuate", "h1"]);
     let host = |vm: &str| text(&cluster.json(&["vm", "show", vm])["vm"]["host"]);
     assert_eq!(host("a"), planned["a"], "{moved:#}");
