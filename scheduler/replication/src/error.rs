@@ -133,6 +133,22 @@ pub enum Fatal {
         /// The entry.
         index: u64,
     },
+    /// A leader has other entries than this member, of the same indexes and terms.
+    #[error(
+        "leader {leader} has other entries between {after} and {index}, where both have one of term \
+         {term}, than this member: a member led twice in one term, as one does that came back with \
+         an older directory"
+    )]
+    OtherContent {
+        /// The leader.
+        leader: u64,
+        /// The term of the last entry that was compared.
+        term: u64,
+        /// The entry before the first that was compared.
+        after: u64,
+        /// The last entry that was compared.
+        index: u64,
+    },
     /// A leader has another history than this member.
     #[error(
         "leader {leader} has an entry of term {theirs} at index {index}, where this member has \

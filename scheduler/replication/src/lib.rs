@@ -4,6 +4,7 @@ pub mod config;
 pub mod effects;
 mod envelope;
 pub mod error;
+mod log_hash;
 mod logger;
 pub mod machine;
 pub mod replica;

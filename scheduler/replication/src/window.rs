@@ -13,6 +13,8 @@ use std::collections::VecDeque;
 use raft::eraftpb::{ConfState, Entry, HardState, Snapshot};
 use raft::{Error, GetEntriesContext, RaftState, Result, Storage, StorageError};
 
+use crate::log_hash::LogHash;
+
 /// What a snapshot to a member that fell behind will contain.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Mark {
@@ -29,6 +31,10 @@ pub(crate) struct Window {
     /// Index and term of the entry before the first.
     start: (u64, u64),
     entries: VecDeque<Entry>,
+    /// The hash up to the entry before the first.
+    start_hash: LogHash,
+    /// The hash up to each entry.
+    hashes: VecDeque<LogHash>,
     /// The size of the entries.
     bytes: u64,
     /// The newest durable checkpoint.
@@ -46,15 +52,15 @@ impl Window {
         entries: Vec<Entry>,
         checkpoint: Option<Mark>,
     ) -> Self {
-        Self {
+        let mut window = Self {
             hard_state,
             conf,
             start,
-            bytes: entries.iter().map(entry_bytes).sum(),
-            entries: entries.into(),
             checkpoint,
-            checkpoint_requested: Cell::new(false),
-        }
+            ..Self::default()
+        };
+        window.extend(entries);
+        window
     }
 
     /// Returns whether a newer checkpoint was requested, and clears the request.
@@ -83,13 +89,35 @@ impl Window {
         let kept = (first.index - self.first()) as usize;
         let replaced: u64 = self.entries.drain(kept..).map(|e| entry_bytes(&e)).sum();
         self.bytes -= replaced;
-        self.bytes += entries.iter().map(entry_bytes).sum::<u64>();
-        self.entries.extend(entries.iter().cloned());
+        self.hashes.truncate(kept);
+        self.extend(entries.to_vec());
+    }
+
+    /// Adds entries behind the last.
+    fn extend(&mut self, entries: Vec<Entry>) {
+        let mut hash = *self.hashes.back().unwrap_or(&self.start_hash);
+        for entry in entries {
+            hash = hash.with(&entry);
+            self.hashes.push_back(hash);
+            self.bytes += entry_bytes(&entry);
+            self.entries.push_back(entry);
+        }
+    }
+
+    /// Returns the hash of all entries up to this one; only the difference of two means something.
+    pub(crate) fn hash_up_to(&self, index: u64) -> Option<LogHash> {
+        if index == self.start.0 {
+            return Some(self.start_hash);
+        }
+        let at = index.checked_sub(self.first())?;
+        self.hashes.get(usize::try_from(at).ok()?).copied()
     }
 
     /// Forgets everything: a snapshot takes the place of the log up to this entry.
     pub(crate) fn reset(&mut self, start: (u64, u64)) {
         self.entries.clear();
+        self.hashes.clear();
+        self.start_hash = LogHash::default();
         self.bytes = 0;
         self.start = start;
     }
@@ -100,7 +128,13 @@ impl Window {
             self.start = (front.index, front.term);
             self.bytes -= entry_bytes(front);
             self.entries.pop_front();
+            self.start_hash = self.hashes.pop_front().unwrap_or_default();
         }
+    }
+
+    /// Returns the index of the entry before the first.
+    pub(crate) fn start(&self) -> u64 {
+        self.start.0
     }
 
     /// Returns how many entries there are, and their size in bytes.
@@ -256,6 +290,31 @@ mod tests {
         assert_eq!(window.term(4), Err(Error::Store(StorageError::Compacted)));
         window.compact(60);
         assert_eq!((window.first_index(), window.last_index()), (Ok(7), Ok(6)));
+    }
+
+    /// Goal: a range has one hash, whatever was replaced, forgotten or not there from the beginning.
+    #[test]
+    fn ranges_are_hashed_as_in_a_log_that_was_never_touched() {
+        let hash_of = |window: &Window, after, index| {
+            let hash = window.hash_up_to(index)?;
+            Some(hash.since(window.hash_up_to(after)?))
+        };
+        let entries = [entry(4, 1), entry(5, 2), entry(6, 2), entry(7, 2)];
+        let whole = window(entries.to_vec());
+        let mut other = window(vec![entry(4, 1), entry(5, 1), entry(6, 1)]);
+        assert_ne!(hash_of(&other, 3, 6), hash_of(&whole, 3, 6));
+        other.append(&entries[1..]);
+        assert_eq!(hash_of(&other, 3, 7), hash_of(&whole, 3, 7));
+        other.compact(5);
+        for (after, index) in [(5, 5), (5, 6), (5, 7), (6, 7)] {
+            assert!(hash_of(&other, after, index).is_some());
+            assert_eq!(hash_of(&other, after, index), hash_of(&whole, after, index));
+        }
+        assert_eq!(hash_of(&other, 4, 7), None);
+        assert_eq!(hash_of(&other, 5, 8), None);
+        other.reset((6, 2));
+        other.append(&entries[3..]);
+        assert_eq!(hash_of(&other, 6, 7), hash_of(&whole, 6, 7));
     }
 
     #[test]

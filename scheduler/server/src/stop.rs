@@ -388,9 +388,10 @@ fn of_fatal(fatal: &Fatal) -> Reason {
         Fatal::Diverged { .. } => Reason::Diverged,
         Fatal::Prediction { .. } | Fatal::Invariant { .. } => Reason::InvariantBroken,
         Fatal::LogLost { .. } | Fatal::LeaderBehind { .. } => Reason::RolledBack,
-        Fatal::TwoLeaders { .. } | Fatal::LedTwice { .. } | Fatal::OtherHistory { .. } => {
-            Reason::TwoHistories
-        }
+        Fatal::TwoLeaders { .. }
+        | Fatal::LedTwice { .. }
+        | Fatal::OtherContent { .. }
+        | Fatal::OtherHistory { .. } => Reason::TwoHistories,
         Fatal::Raft(_) => Reason::RaftFailed,
     }
 }

@@ -20,11 +20,13 @@ pub enum Bug {
     RemoveBelowQuorum,
     /// A member starts although its witness shows that its log lost what was synchronised.
     IgnoreWitness,
+    /// A member does not compare the content of its log with the leader's.
+    IgnoreContent,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::AnswerBeforeSync,
         Self::ReleaseEarly,
         Self::StaleEpoch,
@@ -32,6 +34,7 @@ impl Bug {
         Self::AnswerAsItIs,
         Self::RemoveBelowQuorum,
         Self::IgnoreWitness,
+        Self::IgnoreContent,
     ];
 }
 
@@ -47,9 +50,11 @@ impl std::str::FromStr for Bug {
             "answer-as-it-is" => Ok(Self::AnswerAsItIs),
             "remove-below-quorum" => Ok(Self::RemoveBelowQuorum),
             "ignore-witness" => Ok(Self::IgnoreWitness),
+            "ignore-content" => Ok(Self::IgnoreContent),
             other => Err(format!(
                 "{other:?} is no bug; there are answer-before-sync, release-early, stale-epoch, \
-                 forget-doubt, answer-as-it-is, remove-below-quorum, ignore-witness"
+                 forget-doubt, answer-as-it-is, remove-below-quorum, ignore-witness, \
+                 ignore-content"
             )),
         }
     }

@@ -30,7 +30,7 @@ use berth_store::{
     CheckpointSink, CheckpointStore as _, Disk as _, Identity, LogStore as _, Membership,
     MemoryDisk, Record, checkpoints,
 };
-use raft::eraftpb::Message;
+use raft::eraftpb::{Message, MessageType};
 
 use self::cluster::{Begun, Queries};
 use self::joiner::Joiner;
@@ -504,7 +504,12 @@ impl Member {
         };
         let mut wants = Vec::new();
         match packet {
-            Packet::Raft(hello, message) => {
+            Packet::Raft(hello, mut message) => {
+                if bug == Some(Bug::IgnoreContent)
+                    && message.get_msg_type() == MessageType::MsgAppend
+                {
+                    message.context.clear();
+                }
                 if running.admits(from, &hello, &message) {
                     running.replica.step(*message);
                 }
@@ -945,6 +950,7 @@ fn is_contradiction(fatal: &Fatal) -> bool {
         | Fatal::LeaderBehind { .. }
         | Fatal::TwoLeaders { .. }
         | Fatal::LedTwice { .. }
+        | Fatal::OtherContent { .. }
         | Fatal::OtherHistory { .. } => true,
         Fatal::Command { .. }
         | Fatal::Entry { .. }

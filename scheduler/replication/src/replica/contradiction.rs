@@ -11,18 +11,21 @@
 //! | a leader counts on an entry beyond this member's last | panics | this member stops |
 //! | two members lead in one term, since one voted twice | follows both in turn | this member stops |
 //! | a leader has another entry of the same index and term, since a member led twice in that term | takes it for the same | this member stops |
+//! | the same, and the message with the other entry was lost | goes on behind its own | this member stops |
 //!
 //! So the checks come before raft-rs is stepped. They cost a comparison for each entry that is
-//! not new, and entries are sent twice only when messages were lost.
+//! not new, and entries are sent twice only when messages were lost; and a hash of each entry, once.
 //!
 //! What is *not* noticed: a loss that no running member's log contradicts any more, because the
-//! members that knew better are down, or because a snapshot has taken the place of the entries.
+//! members that knew better are down, or because a snapshot or a checkpoint has taken the place of
+//! the entries before they were compared.
 
 use raft::eraftpb::{Entry, Message, MessageType};
 use raft::{GetEntriesContext, StateRole};
 
 use super::Replica;
 use crate::error::Fatal;
+use crate::log_hash::{HashedRange, LogHash, LogHashes};
 use crate::machine::Machine;
 
 impl<M: Machine> Replica<M> {
@@ -39,7 +42,8 @@ impl<M: Machine> Replica<M> {
         match message.get_msg_type() {
             MessageType::MsgAppend if follows => self
                 .other_entry(message)
-                .or_else(|| self.other_content(message)),
+                .or_else(|| self.other_content(message))
+                .or_else(|| self.other_hash(message)),
             MessageType::MsgHeartbeat if follows && message.commit > last => Some(Fatal::LogLost {
                 leader: message.from,
                 index: message.commit,
@@ -147,5 +151,77 @@ impl<M: Machine> Replica<M> {
             term: own.term,
             index: own.index,
         })
+    }
+
+    /// Compares the hashes of a leader's log with this member's, for the ranges that both have. They end
+    /// with the entry on which the leader builds: where the member has one of that index and term,
+    /// Raft takes all before it for the same.
+    fn other_hash(&self, message: &Message) -> Option<Fatal> {
+        let index = message.index;
+        if message.context.is_empty() || !self.has_entry(index, message.log_term) {
+            return None;
+        }
+        let own = self.hash_up_to(index)?;
+        let is_other = |range: &HashedRange| {
+            let before = self.hash_up_to(range.after);
+            range.after <= index && before.is_some_and(|before| own.since(before) != range.hash)
+        };
+        let ranges = LogHashes::read(message).ranges;
+        let other = ranges.into_iter().filter(is_other);
+        // The shortest says most.
+        let range = other.max_by_key(|range| range.after)?;
+        Some(Fatal::OtherContent {
+            leader: message.from,
+            term: message.log_term,
+            after: range.after,
+            index,
+        })
+    }
+
+    /// Adds to an append the hashes of the entries before it. One begins where this member's log
+    /// does; one begins at the newest checkpoint, where that of a member begins that was sent it.
+    pub(super) fn attach_hashes(&self, message: &mut Message) {
+        let raft = &self.node.raft;
+        let (index, term) = (message.index, message.log_term);
+        let is_own = message.get_msg_type() == MessageType::MsgAppend
+            && self.leads()
+            && message.term == raft.term
+            && self.has_entry(index, term);
+        let Some(hash) = self.hash_up_to(index).filter(|_| is_own) else {
+            return;
+        };
+        let store = self.node.store();
+        let newest = store.checkpoint().map(|mark| mark.index);
+        let starts = std::iter::once(store.start()).chain(newest.filter(|at| *at != store.start()));
+        let ranges = starts.filter(|after| *after < index).filter_map(|after| {
+            let hash = hash.since(self.hash_up_to(after)?);
+            Some(HashedRange { after, hash })
+        });
+        let ranges: Vec<HashedRange> = ranges.collect();
+        if !ranges.is_empty() {
+            LogHashes { ranges }.attach(message);
+        }
+    }
+
+    /// Returns whether the log has an entry of this index and term, or began behind it.
+    fn has_entry(&self, index: u64, term: u64) -> bool {
+        term != 0 && self.node.raft.raft_log.term(index) == Ok(term)
+    }
+
+    /// Returns the hash of the log up to this entry, also of what Raft has not handed over yet. `None`
+    /// where the log does not have it, or a snapshot is about to replace the log.
+    fn hash_up_to(&self, index: u64) -> Option<LogHash> {
+        let unstable = &self.node.raft.raft_log.unstable;
+        if unstable.snapshot.is_some() {
+            return None;
+        }
+        let store = self.node.store();
+        if index < unstable.offset {
+            return store.hash_up_to(index);
+        }
+        let before = store.hash_up_to(unstable.offset.checked_sub(1)?)?;
+        let count = usize::try_from(index - unstable.offset).ok()? + 1;
+        let entries = unstable.entries.get(..count)?;
+        Some(entries.iter().fold(before, |hash, entry| hash.with(entry)))
     }
 }

@@ -132,7 +132,8 @@ impl<M: Machine> Replica<M> {
     }
 
     fn send(&mut self, messages: Vec<Message>) {
-        for message in messages {
+        for mut message in messages {
+            self.attach_hashes(&mut message);
             if message.get_msg_type() == MessageType::MsgSnapshot {
                 self.out.snapshots.push(SendSnapshot {
                     to: message.to,

@@ -5,7 +5,8 @@
 //! and then either its owner or the member that knows better stops with a sentence. Method: three
 //! members on disks in memory.
 
-use berth_replication::Fatal;
+use berth_replication::{Fatal, Ticket};
+use berth_testkit::replication::set;
 use raft::eraftpb::{Entry, Message, MessageType};
 
 use crate::trio::Trio;
@@ -194,4 +195,104 @@ fn a_member_that_leads_one_term_twice_is_noticed() {
         matches!(fatal, Fatal::LedTwice { leader: 1, index, .. } if *index == last),
         "{fatal}"
     );
+}
+
+/// How many writes the logs below have.
+const WRITES: u64 = 6;
+
+/// A group after so many writes in term 1: its leader, its follower and the index before the writes.
+/// One write may be another than in other groups; checkpoints of both are taken behind these writes.
+fn led(other: Option<u64>, leaders: &[u64], followers: &[u64]) -> (Trio, u64) {
+    let mut trio = Trio::new();
+    trio.elect(1);
+    let before = trio.running[&1].replica.last_index();
+    for write in 1..=WRITES {
+        let leader = &mut trio.running.get_mut(&1).expect("it leads").replica;
+        let command = set("r", write + 100 * u64::from(other == Some(write)));
+        leader.propose(Ticket(write), command).expect("it decides");
+        trio.settle();
+        for (id, taken) in [(1, leaders), (2, followers)] {
+            if taken.contains(&write) {
+                trio.checkpoint(id);
+            }
+        }
+    }
+    (trio, before)
+}
+
+/// Returns the append of one more write to member 2.
+fn next_append(trio: &mut Trio) -> Message {
+    let leader = &mut trio.running.get_mut(&1).expect("it leads").replica;
+    let command = set("r", "more");
+    leader.propose(Ticket(99), command).expect("it decides");
+    let effects = leader
+        .ready()
+        .expect("it works")
+        .expect("there is an append");
+    let is_append = |m: &Message| m.to == 2 && m.get_msg_type() == MessageType::MsgAppend;
+    effects
+        .messages
+        .into_iter()
+        .find(is_append)
+        .expect("an append")
+}
+
+/// Goal: entries of one index and term with other content are noticed by the first append that builds on
+/// them, though the message with the other entries was lost; wherever they differ, and wherever the
+/// two logs begin. Equal logs are never taken for different ones. Method: two groups have led the same term,
+/// as one member does that came back with an older directory; the next append of the one goes
+/// to the follower of the other. What a checkpoint of both has replaced is not compared.
+#[test]
+fn other_content_is_noticed_though_it_was_never_sent() {
+    let checkpoints: [&[u64]; 4] = [&[], &[2], &[4], &[2, 4]];
+    let mut noticed = [0, 0];
+    for leaders in checkpoints {
+        for followers in checkpoints {
+            for other in (1..=WRITES).map(Some).chain([None]) {
+                let (mut theirs, before) = led(other, leaders, &[]);
+                let (mut ours, _) = led(None, &[], followers);
+                let append = next_append(&mut theirs);
+                assert_eq!(append.index, before + WRITES);
+                let mut bare = append.clone();
+                bare.context.clear();
+                let follower = &mut ours.running.get_mut(&2).expect("it follows").replica;
+                let last = follower.last_index();
+                follower.step(append);
+                // A log begins behind the checkpoint before the newest, and as a new one at 0.
+                let mark = |taken: &[u64], back: usize| {
+                    let at = taken.len().checked_sub(back);
+                    at.map_or(0, |at| taken[at])
+                };
+                let begins = mark(followers, 2);
+                let compared = [mark(leaders, 1), mark(leaders, 2)];
+                let mut compared = compared.iter().filter(|start| **start >= begins);
+                let expected = other.is_some_and(|other| compared.any(|start| *start < other));
+                ours.settle();
+                let case = format!("leader {leaders:?}, follower {followers:?}, other {other:?}");
+                noticed[usize::from(expected)] += 1;
+                match ours.stopped.get(&2) {
+                    Some(Fatal::OtherContent {
+                        leader: 1,
+                        index,
+                        after,
+                        ..
+                    }) => {
+                        assert!(expected, "{case}");
+                        let at = before + other.expect("they differ");
+                        assert!(*after < at && at <= *index, "{case}: {after} to {index}");
+                    }
+                    Some(fatal) => panic!("{case}: {fatal}"),
+                    None => assert!(!expected, "{case} is not noticed"),
+                }
+                // Without the hashes it goes on: they are what shows it.
+                let (mut ours, _) = led(None, &[], followers);
+                let follower = &mut ours.running.get_mut(&2).expect("it follows").replica;
+                follower.step(bare);
+                ours.settle();
+                assert!(!ours.stopped.contains_key(&2), "{case}");
+                assert_eq!(ours.running[&2].replica.last_index(), last + 1, "{case}");
+            }
+        }
+    }
+    println!("not noticed and noticed: {noticed:?}");
 }

@@ -95,6 +95,13 @@ impl Trio {
         self.disks[&id].copy()
     }
 
+    /// Has a member forget the log before its newest checkpoint, as one does that took another.
+    pub(crate) fn checkpoint(&mut self, id: u64) {
+        let replica = &mut self.running.get_mut(&id).expect("it runs").replica;
+        let header = replica.header();
+        replica.checkpoint_taken(&header, 1);
+    }
+
     /// Lets every member work and delivers what they send, until nothing moves.
     pub(crate) fn settle(&mut self) {
         loop {

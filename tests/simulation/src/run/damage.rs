@@ -242,6 +242,7 @@ impl Run {
             Fatal::LogLost { .. } | Fatal::LeaderBehind { .. } => site == self.rolled_back,
             Fatal::TwoLeaders { .. }
             | Fatal::LedTwice { .. }
+            | Fatal::OtherContent { .. }
             | Fatal::OtherHistory { .. }
             | Fatal::Command { .. }
             | Fatal::Entry { .. }
