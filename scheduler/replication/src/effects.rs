@@ -32,7 +32,7 @@ pub struct Effects<M: Machine> {
     pub reads: Vec<Ticket>,
     /// Reads that could not be confirmed in time, or not under the leader that received them.
     pub failed_reads: Vec<Ticket>,
-    /// Changes of the membership that are in force now.
+    /// Changes of the membership that are in force now. One that makes the quorum smaller is on the disk.
     pub changed: Vec<Ticket>,
     /// What was applied, for the table and for those who watch.
     pub applied: Option<AppliedBatch<M>>,

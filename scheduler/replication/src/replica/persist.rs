@@ -2,15 +2,17 @@
 //!
 //! raft-rs's asynchronous form is used: several batches may be on their way to the disk while the
 //! replica goes on. A leader's appends leave at once, so that followers synchronise while the
-//! leader does; everything that is a promise (votes, acknowledgements) waits in [`Outstanding`].
+//! leader does; everything that is a promise (votes, acknowledgements) waits in [`Outstanding`], and
+//! so does what says that a member has lost its vote.
 
 use std::sync::Arc;
 
 use berth_store::{Header, LogBatch};
-use raft::eraftpb::{Message, MessageType};
+use raft::eraftpb::{ConfChangeType, Entry, Message, MessageType};
 
 use super::{Replica, mark_of};
-use crate::effects::{Effects, Persist, Position, Replaced, SendSnapshot};
+use crate::effects::{Effects, Persist, Position, Replaced, SendSnapshot, Ticket};
+use crate::envelope::{self, Content};
 use crate::error::Fatal;
 use crate::machine::Machine;
 
@@ -20,6 +22,8 @@ pub(super) struct Outstanding<M: Machine> {
     /// Whether the disk has work with it, or it only waits its turn behind what has.
     needs_disk: bool,
     messages: Vec<Message>,
+    /// Changes of the membership of which the commit is on its way to the disk.
+    changed: Vec<Ticket>,
     /// The state that replaces the present one when its checkpoint has its name.
     pub(super) install: Option<(Header, M)>,
 }
@@ -58,6 +62,7 @@ impl<M: Machine> Replica<M> {
             };
             last = Some(front.number);
             self.send(front.messages);
+            self.out.changed.extend(front.changed);
             if let Some((header, machine)) = front.install {
                 self.node.on_persist_ready(front.number);
                 self.install(header, machine);
@@ -76,10 +81,17 @@ impl<M: Machine> Replica<M> {
     fn take_ready(&mut self) -> Result<(), Fatal> {
         let mut ready = self.node.ready();
         let number = ready.number();
-        let needs_disk = ready.must_sync();
-        let at_once = ready.take_messages();
-        let after = ready.take_persisted_messages();
+        let mut at_once = ready.take_messages();
+        let mut after = ready.take_persisted_messages();
         let committed = ready.take_committed_entries();
+        let takes_a_vote = committed.iter().any(|entry| self.takes_a_vote(entry));
+        let needs_disk = ready.must_sync() || takes_a_vote;
+        if takes_a_vote {
+            // A removed member goes as soon as it learns that it is. The one that remains of two would
+            // need its vote for ever if it lost power without knowing the same.
+            at_once.append(&mut after);
+            after = std::mem::take(&mut at_once);
+        }
         let read_states = ready.take_read_states();
         let entries = ready.take_entries();
 
@@ -110,8 +122,9 @@ impl<M: Machine> Replica<M> {
                 batch: LogBatch {
                     reset: install.is_some(),
                     entries,
-                    // The commit index alone is never worth a synchronisation: what is applied
-                    // proves a commit after a restart. It rides along.
+                    // The commit index alone is worth a synchronisation only if it takes a
+                    // vote away: what is applied proves a commit after a restart.
+                    // It rides along.
                     hard_state: Some(self.node.raft.hard_state()),
                 },
             });
@@ -121,6 +134,7 @@ impl<M: Machine> Replica<M> {
                 number,
                 needs_disk,
                 messages: after,
+                changed: Vec::new(),
                 install,
             });
         } else {
@@ -128,7 +142,11 @@ impl<M: Machine> Replica<M> {
             self.send(after);
         }
         self.confirm_reads(read_states);
-        self.apply(committed)
+        self.apply(committed)?;
+        if takes_a_vote && let Some(last) = self.outstanding.back_mut() {
+            last.changed.append(&mut self.out.changed);
+        }
+        Ok(())
     }
 
     fn send(&mut self, messages: Vec<Message>) {
@@ -170,5 +188,25 @@ impl<M: Machine> Replica<M> {
         });
         self.machine = Some(machine);
         self.serve_reads();
+    }
+
+    /// Returns whether an entry takes a vote away on which the quorum depends. One of an odd number does
+    /// not matter: the quorum without it is as large. One that gives a vote does not either: the
+    /// members before it elect without the new one.
+    fn takes_a_vote(&self, entry: &Entry) -> bool {
+        let is_even = self.membership.voters.len().is_multiple_of(2);
+        match envelope::content(entry) {
+            Content::Change(change, _) => {
+                let mut parts = change.get_changes().iter();
+                let taken = parts.any(|part| match part.get_change_type() {
+                    ConfChangeType::AddNode => false,
+                    ConfChangeType::RemoveNode | ConfChangeType::AddLearnerNode => {
+                        self.membership.is_voter(part.node_id)
+                    }
+                });
+                taken && is_even
+            }
+            Content::Empty | Content::Command(_) | Content::Hash(_) | Content::Unknown => false,
+        }
     }
 }

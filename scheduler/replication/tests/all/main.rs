@@ -7,7 +7,7 @@
 //! | `group` | three members in one process |
 //! | `hung_disk` | three members of which one has a disk that does not answer |
 //! | `lost_history` | members that come back with an older disk |
-//! | `membership` | changes of the membership that are refused |
+//! | `membership` | changes of the membership, and transfers of leadership |
 //! | `simulation` | a group under simulated faults |
 //! | `single` | one member on a real disk |
 //! | `stops` | what makes a replica stop |

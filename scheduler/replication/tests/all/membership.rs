@@ -1,10 +1,12 @@
-//! Changes of the membership that a replica refuses.
+//! Changes of the membership, and transfers of leadership.
 //!
-//! Goal: no promotion and no removal costs the quorum, for each requester and moment. Method: three
+//! Goal: no promotion and no removal costs the quorum, for each requester and moment, and no transfer the
+//! leader. Method: three
 //! members on disks in memory.
 
 use berth_replication::{Addition, Change, Refused, Ticket};
 use berth_store::Member;
+use raft::eraftpb::Message;
 
 use crate::trio::Trio;
 
@@ -57,4 +59,156 @@ fn a_removal_is_made_in_the_membership_it_was_checked_against() {
     let checked = leader.membership().clone();
     let again = leader.change_checked(CHANGE, &[Change::Remove(3)], &checked);
     assert_eq!(again, Ok(()));
+}
+
+/// Goal: a removal that was acknowledged is in force after a loss of power everywhere, without the removed
+/// member, which is gone with its directory. Method: each member in turn is the last of three.
+#[test]
+fn an_acknowledged_removal_outlives_a_loss_of_power() {
+    for last in 1..=3 {
+        let mut trio = Trio::new();
+        trio.elect(last);
+        assert_eq!(trio.write(last, 5), 5);
+        let mut left = vec![1, 2, 3];
+        for id in (1..=3).filter(|id| *id != last) {
+            let leader = &mut trio.running.get_mut(&last).expect("it leads").replica;
+            let removal = leader.change_membership(CHANGE, &[Change::Remove(id)]);
+            assert_eq!(removal, Ok(()));
+            trio.settle();
+            assert_eq!(std::mem::take(&mut trio.changed), [CHANGE]);
+            left.iter().for_each(|id| trio.kill(*id));
+            left.retain(|member| *member != id);
+            left.iter().for_each(|id| trio.start(*id).expect("sound"));
+            trio.elect(last);
+            assert_eq!(trio.write(last, 5), 5, "{left:?} of {id} and these");
+        }
+    }
+}
+
+/// Works until there is nothing to do, with a disk that answers at once.
+fn work(trio: &mut Trio, id: u64) -> Vec<Message> {
+    let replica = &mut trio.running.get_mut(&id).expect("it runs").replica;
+    let mut messages = Vec::new();
+    while let Some(effects) = replica.ready().expect("it works") {
+        messages.extend(effects.messages);
+        if let Some(persist) = effects.persist {
+            replica.persisted(persist.number).expect("it works");
+        }
+    }
+    messages
+}
+
+fn deliver(trio: &mut Trio, to: u64, messages: Vec<Message>) {
+    let replica = &mut trio.running.get_mut(&to).expect("it runs").replica;
+    let messages = messages.into_iter().filter(|m| m.to == to);
+    messages.for_each(|message| replica.step(message));
+}
+
+/// Goal: neither the requester nor the removed member learns of a removal before the leader has its commit on
+/// the disk: a removed member ends, and its directory may be deleted.
+#[test]
+fn a_removal_is_announced_when_its_commit_is_on_the_disk() {
+    let mut trio = Trio::new();
+    trio.elect(1);
+    trio.write(1, 5);
+    change(&mut trio, Change::Remove(2));
+    let leader = &mut trio.running.get_mut(&1).expect("it leads").replica;
+    let removal = leader.change_membership(CHANGE, &[Change::Remove(3)]);
+    assert_eq!(removal, Ok(()));
+    let index = leader.last_index();
+    let appends = work(&mut trio, 1);
+    deliver(&mut trio, 3, appends);
+    let acknowledged = work(&mut trio, 3);
+    deliver(&mut trio, 1, acknowledged);
+    let leader = &mut trio.running.get_mut(&1).expect("it leads").replica;
+    let says_so = |messages: &[Message]| messages.iter().any(|m| m.to == 3 && m.commit >= index);
+    let mut numbers = Vec::new();
+    while let Some(effects) = leader.ready().expect("it works") {
+        assert_eq!(effects.changed, [], "the requester learns of it");
+        assert!(
+            !says_so(&effects.messages),
+            "the removed member learns of it"
+        );
+        numbers.extend(effects.persist.map(|persist| persist.number));
+    }
+    assert_eq!(leader.committed(), index);
+    let number = numbers.last().expect("the commit goes to the disk");
+    leader.persisted(*number).expect("it works");
+    let effects = leader.ready().expect("it works").expect("it is announced");
+    assert_eq!(effects.changed, [CHANGE]);
+    assert!(says_so(&effects.messages));
+}
+
+fn change(trio: &mut Trio, change: Change) {
+    let leader = &mut trio.running.get_mut(&1).expect("it leads").replica;
+    assert_eq!(leader.change_membership(CHANGE, &[change]), Ok(()));
+    trio.settle();
+    assert_eq!(std::mem::take(&mut trio.changed), [CHANGE]);
+}
+
+/// Goal: whatever the target of a transfer of leadership is, the group decides again after at most two
+/// election timeouts: under the target, or under the leader it had, at once where it is refused.
+#[test]
+fn a_transfer_of_leadership_ends_whatever_the_target_is() {
+    /// The name, how it becomes so, the target, whether it is taken on, and who leads then.
+    type Target = (&'static str, fn(&mut Trio), u64, bool, u64);
+    let targets: [Target; 8] = [
+        ("up to date", |_| {}, 3, true, 3),
+        ("itself", |_| {}, 1, true, 1),
+        ("absent", |_| {}, 9, false, 1),
+        (
+            "removed",
+            |trio| change(trio, Change::Remove(3)),
+            3,
+            false,
+            1,
+        ),
+        (
+            "a learner",
+            |trio| change(trio, Change::Demote(3)),
+            3,
+            false,
+            1,
+        ),
+        ("without a process", |trio| trio.kill(3), 3, true, 1),
+        (
+            "lagging",
+            |trio| {
+                trio.kill(3);
+                assert_eq!(trio.write(1, 300), 300);
+                trio.start(3).expect("sound");
+            },
+            3,
+            true,
+            3,
+        ),
+        (
+            "lagging and without a process",
+            |trio| {
+                trio.kill(3);
+                assert_eq!(trio.write(1, 300), 300);
+            },
+            3,
+            true,
+            1,
+        ),
+    ];
+    for (name, prepare, target, is_taken, next) in targets {
+        let mut trio = Trio::new();
+        trio.elect(1);
+        trio.write(1, 5);
+        prepare(&mut trio);
+        let leader = &mut trio.running.get_mut(&1).expect("it leads").replica;
+        let transfer = leader.transfer_leader(target);
+        assert_eq!(transfer.is_ok(), is_taken, "{name}: {transfer:?}");
+        trio.settle();
+        if !is_taken {
+            assert_eq!(trio.write(1, 1), 1, "{name}: not held up");
+        }
+        trio.pass(40);
+        let deciding = |id: &u64| trio.running[id].replica.role().deciding;
+        let leaders: Vec<u64> = trio.running.keys().copied().filter(deciding).collect();
+        assert_eq!(leaders, [next], "{name}");
+        assert_eq!(trio.write(next, 5), 5, "{name}");
+    }
 }
