@@ -15,6 +15,7 @@ use berth_domain::name::{HostName, PmemName};
 use berth_domain::pmem::PmemDevice;
 use berth_domain::reality::{Comparison, Expected, Finding, Trouble, UNKNOWN_MAX, Unknown};
 use berth_domain::refusal::{Code, Refusal};
+use berth_domain::version::ServiceVersion;
 use berth_domain::vm::{self, Vm};
 
 use crate::refusals::{invalid, precondition};
@@ -153,6 +154,15 @@ impl State {
                 "host {name} was compared later already, or a claim on it was released since"
             );
             return Err(Refusal::new(Code::Aborted, "STALE_COMPARISON", message));
+        }
+        let is_bounded = self.header.cluster_version >= ServiceVersion::LATER_COMPARISONS;
+        if is_bounded && comparison.basis > self.revision() {
+            let message = format!(
+                "a comparison cannot rest on revision {}, the state is at {}",
+                comparison.basis,
+                self.revision()
+            );
+            return Err(invalid("INVALID_COMPARISON", message).with("host", name));
         }
         let vms = comparison.findings.iter();
         Ok(ComparisonOutcome {

@@ -271,6 +271,14 @@ fn an_earlier_comparison_lifts_no_fence() {
         assert!(world.view("h1").host.fenced.is_some());
     }
     let clean = found(&world, Vec::new());
+    // One that is ahead would void all honest ones that follow.
+    let ahead = Comparison {
+        basis: clean.basis + (1 << 40),
+        unknown: vec![unknown(3, None, Assignment::default())],
+        ..clean.clone()
+    };
+    let refused = note(&mut world, ahead).unwrap_err();
+    assert_eq!(refused.reason, "INVALID_COMPARISON");
     note(&mut world, clean).unwrap();
     assert_eq!(world.view("h1").host.fenced, None);
 }
