@@ -22,15 +22,17 @@ pub(crate) trait Keyed: Message {
     /// Takes the request id out.
     fn take_request_id(&mut self) -> String;
 
-    /// Exchanges the conductor that executes the request, if it names one.
+    /// Exchanges the conductor that executes the request, and what it adds, if it names one.
     fn swap_carrier(&mut self, _carrier: &mut Carrier) {}
 }
 
-/// The conductor that executes a request, and the duration of its lease.
+/// The conductor that executes a request, the duration of its lease, and what the conductor found out
+/// for the request: for the same one it may be something else the next time.
 #[derive(Default)]
 pub(crate) struct Carrier {
     conductor: String,
     lease_ttl: Option<prost_types::Duration>,
+    moves: Vec<scheduler::v1::PlannedMove>,
 }
 
 macro_rules! keyed {
@@ -97,7 +99,6 @@ keyed! {
     "ConfirmResize": scheduler::v1::ConfirmResizeRequest, carrier;
     "BeginRevertResize": scheduler::v1::BeginRevertResizeRequest, carrier;
     "BeginShelve": scheduler::v1::BeginShelveRequest, carrier;
-    "BeginDrain": scheduler::v1::BeginDrainRequest, carrier;
     "CancelOperation": operation::v1::CancelOperationRequest;
     "ForceCompleteOperation": operation::v1::ForceCompleteOperationRequest;
     "Advance": operation::v1::AdvanceRequest;
@@ -111,6 +112,20 @@ keyed! {
     "RevokeCertificate": cluster::v1::RevokeCertificateRequest;
     "ReinstateCertificate": cluster::v1::ReinstateCertificateRequest;
     "UnregisterService": cluster::v1::UnregisterServiceRequest;
+}
+
+impl Keyed for scheduler::v1::BeginDrainRequest {
+    const METHOD: &'static str = "BeginDrain";
+
+    fn take_request_id(&mut self) -> String {
+        std::mem::take(&mut self.request_id)
+    }
+
+    fn swap_carrier(&mut self, carrier: &mut Carrier) {
+        std::mem::swap(&mut self.conductor, &mut carrier.conductor);
+        std::mem::swap(&mut self.lease_ttl, &mut carrier.lease_ttl);
+        std::mem::swap(&mut self.moves, &mut carrier.moves);
+    }
 }
 
 /// The caller, and the key under which the response is recorded.
@@ -210,5 +225,28 @@ mod tests {
         assert!(message.lease_ttl.is_some() && message.request_id.is_empty());
         assert_eq!(open_for("services/other", "vms/a").1, first);
         assert_ne!(open_for("services/c1", "vms/b").1, first);
+    }
+
+    /// Goal: a drain that is repeated is the same request, although the conductor has planned anew.
+    #[test]
+    fn the_plan_is_not_part_of_a_request() {
+        let open_with = |host: &str, vms: &[&str]| {
+            let planned = |vm: &&str| scheduler::v1::PlannedMove {
+                vm: format!("vms/{vm}"),
+                ..scheduler::v1::PlannedMove::default()
+            };
+            let message = scheduler::v1::BeginDrainRequest {
+                host: host.to_owned(),
+                moves: vms.iter().map(planned).collect(),
+                request_id: "01234567-89ab-7def-8123-456789abcdef".to_owned(),
+                ..scheduler::v1::BeginDrainRequest::default()
+            };
+            let (message, caller) = open(Request::new(message)).unwrap();
+            (message.moves.len(), caller.key.unwrap().payload_hash)
+        };
+        let (moves, first) = open_with("hosts/h1", &["a", "b"]);
+        assert_eq!(moves, 2);
+        assert_eq!(open_with("hosts/h1", &[]).1, first);
+        assert_ne!(open_with("hosts/h2", &["a", "b"]).1, first);
     }
 }
