@@ -100,6 +100,8 @@ impl Drainer {
         }
         if let Some((vm, _)) = drain.moving().find(|(_, id)| ended.contains(id)) {
             let (vm, refusal) = (vm.clone(), None);
+            // One whose move has failed for now waits again, and rests before the next attempt.
+            self.rest(vm.clone(), now);
             return DrainEffect::Record { vm, refusal };
         }
         self.resting.retain(|_, until| *until > now);
