@@ -150,9 +150,12 @@ const OPERATION_METHODS: &[&str] = &[
     "berth.operation.v1.OperationService/ForceCompleteOperation",
     "berth.operation.v1.OperationService/RenewLeases",
     "berth.operation.v1.OperationService/TakeLease",
+    "berth.scheduler.v1.MoveService/BeginDrain",
     "berth.scheduler.v1.MoveService/BeginRevertResize",
     "berth.scheduler.v1.MoveService/BeginShelve",
     "berth.scheduler.v1.MoveService/ConfirmResize",
+    "berth.scheduler.v1.MoveService/MoveDrained",
+    "berth.scheduler.v1.MoveService/RecordDrained",
     "berth.scheduler.v1.MoveService/ScheduleMove",
     "berth.scheduler.v1.MoveService/ScheduleUnshelve",
     "berth.scheduler.v1.PowerService/BeginPower",
@@ -316,9 +319,11 @@ pub const BOUNDS: &[Bound] = &[
         role: "conductor",
         record: Record::Operation,
         scope: Scope::Cluster,
-        count: VMS_MAX + ENDED_MAX,
-        // The log, and the hosts that refused.
-        bytes: Bytes::Each(2 * MIB),
+        // One works on each VM, and one drains each host that has VMs.
+        count: 2 * VMS_MAX + ENDED_MAX,
+        // The log and the hosts that refused; or the VMs of a host, with the places of a plan that is as
+        // long as a request.
+        bytes: Bytes::Each(6 * MIB),
         methods: OPERATION_METHODS,
         excess: Excess::DropsOldest,
     },

@@ -194,6 +194,8 @@ pub fn shortened(refusal: &Refusal) -> Refusal {
     };
     Refusal {
         hosts: Vec::new(),
+        causes: BTreeMap::new(),
+        reason: cut(&refusal.reason),
         message: cut(&refusal.message),
         hint: refusal.hint.as_deref().map(cut),
         metadata: BTreeMap::new(),

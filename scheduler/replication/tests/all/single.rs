@@ -175,6 +175,8 @@ async fn full_disk_stops_the_member_needs_root() {
     let refused = FileDisk::open(&path).map(|_| ()).expect_err("still full");
     assert!(refused.to_string().contains("is full"), "{refused}");
     std::fs::remove_file(&ballast).expect("make room");
+    // This process has the table still that failed, and holds its lock; another one would not.
+    std::fs::remove_dir_all(path.join("table")).expect("the table");
     let member = Member::open(&path);
     let rows = member.handle.read(Registers::count).await.expect("read");
     // The command that met the full disk may or may not have made it.

@@ -9,11 +9,12 @@ use berth_domain::claim::{ERASURE_FAILURE_LENGTH_MAX, ErasureProgress, ErasureRe
 use berth_domain::fence::{self, OUTPUT_MAX};
 use berth_domain::flavor::{EXTRA_SPEC_LENGTH_MAX, EXTRA_SPECS_MAX};
 use berth_domain::host::{HostReport, Liveness};
-use berth_domain::id::{ClaimId, Incarnation, MigrationId, OperationId, TimeMs};
+use berth_domain::id::{ClaimId, Epoch, Incarnation, MigrationId, OperationId, TimeMs};
 use berth_domain::image::{ImageProperties, PROPERTIES_MAX, PROPERTY_LENGTH_MAX};
-use berth_domain::name::{PmemName, RegionName, VolumeId};
-use berth_domain::operation::{GuestPower, Kind, Mark, Operation, Step};
+use berth_domain::name::{PmemName, RegionName, VmName, VolumeId};
+use berth_domain::operation::{DrainSpec, GuestPower, Kind, Mark, Operation, Step};
 use berth_domain::pmem::{Label, PmemNamespace};
+use berth_domain::policy::MigrationPolicy;
 use berth_domain::reality::{Comparison, NAME_MAX, UNKNOWN_MAX, Unknown};
 use berth_domain::refusal::{Code, HOSTS_MAX, HostRefusal, Refusal};
 use berth_domain::resource::Trait;
@@ -313,6 +314,7 @@ impl Attacker {
                 self.revert(is_long);
             }
             "BeginPower" => self.power(number, is_long),
+            "BeginDrain" | "MoveDrained" | "RecordDrained" => self.drain(method, is_long),
             "TakeLease" | "RenewLeases" | "CancelOperation" | "ForceCompleteOperation" => {
                 self.lease(method, &fresh, is_long);
             }
@@ -425,6 +427,84 @@ impl Attacker {
             lease,
         });
         self.play(operation, |step| !verify && step > 1, is_long);
+    }
+
+    /// Drains the host of a VM, which is moved or stays for a long reason, and opens the host again.
+    fn drain(&mut self, method: &str, is_long: bool) {
+        self.keep();
+        let host = self.world.state.vm(&vm_name(KEPT)).unwrap().host.clone();
+        let host = host.unwrap();
+        let to = match host.as_str() {
+            HOST => OTHER,
+            _ => HOST,
+        };
+        let drain = operation_id(self.world.fresh());
+        let lease = self.world.lease();
+        self.run(Command::BeginDrain {
+            operation: drain,
+            host: host.clone(),
+            spec: DrainSpec {
+                evacuate: false,
+                cold: false,
+                parallel: 1,
+            },
+            by: text(SUMMARY_MAX),
+            plan: Vec::new(),
+            lease,
+        });
+        if method == "MoveDrained" {
+            self.move_drained(drain, to, is_long);
+        }
+        while let Some((epoch, vm)) = self.waiting_of(drain) {
+            let refusal = Some(self.long.clone());
+            self.run(Command::RecordDrained {
+                drain,
+                epoch,
+                vm,
+                refusal,
+            });
+        }
+        let cordoned = false;
+        self.run(Command::SetCordon { host, cordoned });
+    }
+
+    /// Returns the lease of a drain that is running, and the next VM that waits.
+    fn waiting_of(&self, drain: OperationId) -> Option<(Epoch, VmName)> {
+        let operation = self.world.state.operation(drain)?;
+        let waiting = operation.drain()?.waiting().next()?;
+        Some((operation.lease.as_ref()?.epoch, waiting.vm.clone()))
+    }
+
+    fn move_drained(&mut self, drain: OperationId, to: &str, is_long: bool) {
+        let spec = self.world.state.vm(&vm_name(KEPT)).unwrap().spec.clone();
+        let migration = MigrationId(uuid(5, self.world.fresh()));
+        let claim = (self.world).claim(KEPT, &spec, to, Owner::Migration(migration));
+        let mover = operation_id(self.world.fresh());
+        let lease = self.world.lease();
+        let begin = Command::BeginMigration {
+            operation: mover,
+            migration,
+            vm: vm_name(KEPT),
+            requested_host: None,
+            claim,
+            lease,
+            policy: MigrationPolicy::default(),
+        };
+        let Some((epoch, _)) = self.waiting_of(drain) else {
+            return;
+        };
+        self.run(Command::MoveDrained {
+            drain,
+            epoch,
+            begin: Box::new(begin),
+        });
+        self.play(mover, |step| step == 4 || step >= 8, is_long);
+        self.run(Command::RecordDrained {
+            drain,
+            epoch,
+            vm: vm_name(KEPT),
+            refusal: None,
+        });
     }
 
     fn revert(&mut self, is_long: bool) {

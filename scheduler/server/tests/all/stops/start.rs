@@ -247,7 +247,10 @@ pub(super) async fn file_as_directory() {
 pub(super) async fn few_descriptors() {
     let mut single = Single::used().await;
     let mut command = Command::new("sh");
-    command.args(["-c", "ulimit -n 8; exec \"$0\" \"$@\"", PROGRAM]);
+    // Whatever else the tests were started with would count.
+    let close = "exec 3>&- 4>&- 5>&- 6>&- 7>&-";
+    let limited = format!("{close}; ulimit -n 8; exec \"$0\" \"$@\"");
+    command.args(["-c", &limited, PROGRAM]);
     let limited = Process::run(command, &single.directory(), &single.address, &[]);
     stops(Reason::NoResources, limited).await;
     single.serves(&[]).await;
