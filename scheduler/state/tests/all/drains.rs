@@ -322,6 +322,32 @@ fn a_vm_that_is_busy_is_tried_so_many_times() {
     assert_eq!(failure(&world, id), "VMS_STAY");
 }
 
+/// Goal: a move that has begun and failed for now is not tried again at once.
+#[test]
+fn a_vm_rests_after_a_failed_move() {
+    let mut world = World::with_hosts(2);
+    world.boot("a", &pinned(1), "h1");
+    let id = begin(&mut world, "h1", SPEC).unwrap();
+    let mut drainer = Drainer::new(world.operation(id));
+    let mover = move_one(&mut world, id, "a").unwrap();
+    let unreachable = Refusal::new(Code::Unavailable, "HOST_UNREACHABLE", "no answer");
+    let failed = Mark::Failed(unreachable.clone());
+    let effect = Effect::RefuseMigration(unreachable);
+    world.advance(mover, Step::Claim, failed, effect).unwrap();
+    let ended = BTreeSet::from([mover]);
+    let record_it = drainer.next(world.operation(id), &ended, TimeMs(world.now));
+    let (vm, refusal) = (vm_name("a"), None);
+    assert_eq!(record_it, DrainEffect::Record { vm, refusal });
+    record(&mut world, id, "a", None).unwrap();
+    drainer.recorded(Ok(()));
+    assert_eq!(progress(&world, id, "a"), Progress::Waiting);
+    let next = drainer.next(world.operation(id), &ended, TimeMs(world.now));
+    assert!(matches!(next, DrainEffect::Await { .. }), "{next:?}");
+    let later = TimeMs(world.now + 5_000);
+    let next = drainer.next(world.operation(id), &ended, later);
+    assert_eq!(next, DrainEffect::Move(vm_name("a")));
+}
+
 /// Goal: what becomes of a VM by other hands is seen.
 #[test]
 fn a_vm_that_is_deleted_or_moved_meanwhile_is_no_failure() {
