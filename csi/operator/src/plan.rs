@@ -7,7 +7,7 @@
 //!
 //! Every write has a precondition, so that a plan made from an outdated view, or by a second operator,
 //! fails instead of doing damage: a creation requires that there is no object, and the others name the
-//! object's unique identifier. After each write the caller may plan anew; a plan needs no memory of the
+//! object's unique identifier. After each write the caller may plan again; a plan needs no memory of the
 //! one before.
 //!
 //! Not here: objects of a deployment that is being deleted. Kubernetes removes them with their owner.
@@ -111,7 +111,7 @@ pub fn plan(owner: &Owner, desired: &[Value], live: &BTreeMap<Key, Value>) -> Pl
 
 /// Returns the write for an object of this owner, if one is needed.
 fn correction(live: &Value, desired: &Value, uid: String) -> Option<Write> {
-    // It cannot be changed any more; it is created anew when it has disappeared.
+    // It cannot be changed any more; it is created again when it has disappeared.
     if is_going(live) || covers(live, desired) {
         return None;
     }

@@ -27,7 +27,7 @@ impl TryFrom<v1::DrainHostOperation> for DrainSpec {
             return Err(Invalid::new("parallel_max", rule));
         }
         if wire.cold && wire.evacuate {
-            let rule = "must be false for an evacuation, which starts all VMs anew";
+            let rule = "must be false for an evacuation, which starts all VMs again";
             return Err(Invalid::new("cold", rule));
         }
         Ok(Self {

@@ -56,12 +56,12 @@ impl Mark {
         }
     }
 
-    /// Returns it with its refusal [as it is recorded](Refusal::shortened).
+    /// Returns it with its refusal [as records keep it](Refusal::as_record).
     #[must_use]
-    pub fn shortened(self) -> Self {
+    pub fn as_record(&self, is_bounded: bool) -> Self {
         match self {
-            Self::Failed(refusal) => Self::Failed(refusal.shortened()),
-            Self::Started | Self::Succeeded | Self::UndoStarted | Self::Undone => self,
+            Self::Failed(refusal) => Self::Failed(refusal.as_record(is_bounded)),
+            Self::Started | Self::Succeeded | Self::UndoStarted | Self::Undone => self.clone(),
         }
     }
 }

@@ -122,15 +122,6 @@ impl Refusal {
         }
     }
 
-    /// Returns the refusal as records keep it: without the change that the answer carries.
-    #[must_use]
-    pub fn as_record(&self) -> Self {
-        Self {
-            change: None,
-            ..self.clone()
-        }
-    }
-
     /// Returns the refusal with a hint.
     #[must_use]
     pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
@@ -154,10 +145,22 @@ impl Refusal {
         self
     }
 
-    /// Returns the refusal as it is recorded: as it is, or with what fits into [`RECORDED_BYTES_MAX`].
-    /// Its texts come from hypervisors, hosts and clients, which could fill the state with them.
+    /// Returns the refusal as records keep it: without the change that the answer carries; and, where
+    /// records are bounded, with what fits into [`RECORDED_BYTES_MAX`]. Its texts come from hypervisors,
+    /// hosts and clients, which could fill the state with them.
     #[must_use]
-    pub fn shortened(mut self) -> Self {
+    pub fn as_record(&self, is_bounded: bool) -> Self {
+        let record = Self {
+            change: None,
+            ..self.clone()
+        };
+        match is_bounded {
+            true => record.shortened(),
+            false => record,
+        }
+    }
+
+    fn shortened(mut self) -> Self {
         if !self.is_long() {
             return self;
         }
@@ -180,7 +183,7 @@ impl Refusal {
         self
     }
 
-    /// Returns whether it is too long to be recorded as it is.
+    /// Returns whether bounded records do not keep it as it is.
     #[must_use]
     pub fn is_long(&self) -> bool {
         self.bytes() > RECORDED_BYTES_MAX
@@ -231,7 +234,7 @@ fn entry_bytes(key: &str, value: &str) -> usize {
 }
 
 /// Cuts a text to at most `max` bytes, and marks that it was.
-fn cut(text: &mut String, max: usize) {
+pub(crate) fn cut(text: &mut String, max: usize) {
     const MARK: &str = "…";
     if text.len() > max {
         let mut at = max - MARK.len();

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::id::OperationId;
 use crate::name::{HostName, VmName};
 use crate::numa::Assignment;
-use crate::refusal::{Code, Refusal};
+use crate::refusal::{Code, Refusal, cut};
 
 /// The most VMs of a host that one drain moves.
 pub const DRAINED_MAX: usize = 1024;
@@ -188,19 +188,17 @@ pub fn is_temporary(refusal: &Refusal) -> bool {
 /// Returns a refusal as it is kept with a VM: without what every host said, and of bounded length.
 #[must_use]
 pub fn shortened(refusal: &Refusal) -> Refusal {
-    let cut = |text: &str| {
-        let end = (0..=MESSAGE_MAX.min(text.len())).rfind(|at| text.is_char_boundary(*at));
-        text[..end.unwrap_or(0)].to_owned()
-    };
-    Refusal {
+    let mut kept = Refusal {
         hosts: Vec::new(),
         causes: BTreeMap::new(),
-        reason: cut(&refusal.reason),
-        message: cut(&refusal.message),
-        hint: refusal.hint.as_deref().map(cut),
         metadata: BTreeMap::new(),
-        ..refusal.as_record()
+        ..refusal.as_record(false)
+    };
+    let texts = [&mut kept.reason, &mut kept.message];
+    for text in texts.into_iter().chain(&mut kept.hint) {
+        cut(text, MESSAGE_MAX);
     }
+    kept
 }
 
 #[cfg(test)]
@@ -214,7 +212,7 @@ mod tests {
             .with_hint(long)
             .with("vm", "a");
         let kept = shortened(&refusal);
-        assert!(kept.message.len() <= MESSAGE_MAX && kept.message.len() > MESSAGE_MAX - 4);
+        assert!(kept.message.len() <= MESSAGE_MAX && kept.message.len() > MESSAGE_MAX - 6);
         assert!(kept.hint.as_ref().is_some_and(|h| h.len() <= MESSAGE_MAX));
         assert_eq!((kept.reason.as_str(), kept.hosts.len()), ("DRAWN", 0));
         assert_eq!(shortened(&kept), kept, "repeated");

@@ -146,13 +146,14 @@ impl Effect {
         }
     }
 
-    /// Returns it with its refusal [as it is recorded](Refusal::shortened).
+    /// Returns it with its refusal [as records keep it](Refusal::as_record).
     #[must_use]
-    pub fn shortened(mut self) -> Self {
-        if let Some(refusal) = self.refusal_mut() {
-            *refusal = refusal.clone().shortened();
+    pub fn as_record(&self, is_bounded: bool) -> Self {
+        let mut record = self.clone();
+        if let Some(refusal) = record.refusal_mut() {
+            *refusal = refusal.as_record(is_bounded);
         }
-        self
+        record
     }
 }
 

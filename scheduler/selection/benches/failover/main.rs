@@ -7,7 +7,7 @@
 //! change was spent until every verdict is evaluated again, how many of them a whole search could
 //! still find after as many placements as a change may spend, and what it costs to ask whether a
 //! claim would break a proof. At the end all plans are carried out step by step, and all verdicts
-//! made anew.
+//! made again.
 
 mod cluster;
 
@@ -112,7 +112,7 @@ fn check(tracker: &VerdictTracker, cluster: &Cluster) {
     let tally = tracker.tally();
     eprintln!(
         "after {CHANGES} changes: {tally:?}, all plans carried out, {differ} verdicts differ from \
-         those made anew"
+         those made again"
     );
 }
 

@@ -227,7 +227,7 @@ mod tests {
         assert_ne!(open_for("services/c1", "vms/b").1, first);
     }
 
-    /// Goal: a drain that is repeated is the same request, although the conductor has planned anew.
+    /// Goal: a drain that is repeated is the same request, although the conductor has planned again.
     #[test]
     fn the_plan_is_not_part_of_a_request() {
         let open_with = |host: &str, vms: &[&str]| {

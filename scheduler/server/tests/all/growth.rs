@@ -1,4 +1,4 @@
-//! Goal: nobody but operators can make the replicated state grow beyond `berth_domain::bound`, by any
+//! Goal: only operators can make the replicated state grow beyond `berth_domain::bound`, by any
 //! method.
 //!
 //! Method: the methods come from the descriptors and the roles from the access table. Each method that is

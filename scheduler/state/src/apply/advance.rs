@@ -27,14 +27,13 @@ impl<J: Journal> Transaction<'_, J> {
         mark: &Mark,
         effect: &Effect,
     ) -> Result<Reply, Refusal> {
-        let is_long = |refusal: Option<&Refusal>| refusal.is_some_and(Refusal::is_long);
-        let is_long = is_long(mark.refusal()) || is_long(effect.refusal());
-        if is_long && self.may_write(ServiceVersion::BOUNDED_RECORDS) {
-            // Conductors pass on what agents and hypervisors report, of any length.
-            let (mark, effect) = (mark.clone().shortened(), effect.clone().shortened());
-            return self.log_step(id, epoch, step, &mark, &effect);
+        if mark.refusal().is_none() && effect.refusal().is_none() {
+            return self.log_step(id, epoch, step, mark, effect);
         }
-        self.log_step(id, epoch, step, mark, effect)
+        // Conductors pass on what agents and hypervisors report, of any length.
+        let is_bounded = self.may_write(ServiceVersion::BOUNDED_RECORDS);
+        let (mark, effect) = (mark.as_record(is_bounded), effect.as_record(is_bounded));
+        self.log_step(id, epoch, step, &mark, &effect)
     }
 
     fn log_step(

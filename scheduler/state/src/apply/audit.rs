@@ -35,10 +35,10 @@ impl<J: Journal> Transaction<'_, J> {
             Ok(_) => Outcome::Accepted {
                 operation: operation.map(|operation| operation.id),
             },
-            Err(refusal) if self.may_write(ServiceVersion::BOUNDED_RECORDS) => {
-                Outcome::Refused(refusal.as_record().shortened())
+            Err(refusal) => {
+                let is_bounded = self.may_write(ServiceVersion::BOUNDED_RECORDS);
+                Outcome::Refused(refusal.as_record(is_bounded))
             }
-            Err(refusal) => Outcome::Refused(refusal.as_record()),
         };
         self.put_audit(Entry {
             revision: self.state.header.revision,

@@ -126,7 +126,7 @@ impl<J: Journal> Transaction<'_, J> {
             host: None,
             claim: None,
             operation: None,
-            error: Some(refusal.as_record()),
+            error: Some(refusal.clone()),
             generation: vm.generation.next(),
             ..(*vm).clone()
         });

@@ -44,25 +44,21 @@ pub(super) fn append(
     host: Option<HostName>,
     at: TimeMs,
 ) {
-    let mark = match mark {
-        Mark::Failed(refusal) => Mark::Failed(refusal.as_record()),
-        Mark::Started | Mark::Succeeded | Mark::UndoStarted | Mark::Undone => mark.clone(),
-    };
     let log = &mut operation.log;
     if let Some(last) = log.last_mut()
         && last.step == step
         && last.host == host
     {
-        let both_failed = matches!((&last.mark, &mark), (Mark::Failed(_), Mark::Failed(_)));
-        if last.mark == mark || both_failed {
-            last.mark = mark;
+        let both_failed = matches!((&last.mark, mark), (Mark::Failed(_), Mark::Failed(_)));
+        if last.mark == *mark || both_failed {
+            last.mark = mark.clone();
             last.at = at;
             return;
         }
     }
     log.push(Entry {
         step,
-        mark,
+        mark: mark.clone(),
         host,
         at,
     });

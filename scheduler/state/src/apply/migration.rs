@@ -216,7 +216,7 @@ impl<J: Journal> Transaction<'_, J> {
         let ended_at = Some(self.now());
         self.change_migration(migration.id, |migration| {
             migration.state = state;
-            migration.error = error.as_ref().map(Refusal::as_record);
+            migration.error = error;
             migration.destination_claim = None;
             migration.ended_at = ended_at;
         });

@@ -83,10 +83,7 @@ impl<J: Journal> Transaction<'_, J> {
     pub(super) fn end(&self, operation: &mut Operation, outcome: Outcome) {
         operation.claim = None;
         operation.lease = None;
-        operation.outcome = Some(match outcome {
-            Outcome::Succeeded => Outcome::Succeeded,
-            Outcome::Failed(refusal) => Outcome::Failed(refusal.as_record()),
-        });
+        operation.outcome = Some(outcome);
         operation.ended_at = Some(self.now());
     }
 }

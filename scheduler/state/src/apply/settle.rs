@@ -27,7 +27,7 @@ impl<J: Journal> Transaction<'_, J> {
             Event::Stayed => self.stayed(operation, &migration, state, refusal),
             Event::Lost => self.lost(operation, &migration, state, refusal),
             Event::Unknown => {
-                let error = refusal.map(Refusal::as_record);
+                let error = refusal.cloned();
                 if migration.state != state || migration.error != error {
                     self.change_migration(migration.id, |migration| {
                         migration.state = state;
@@ -134,7 +134,7 @@ impl<J: Journal> Transaction<'_, J> {
             // Its disks, which both hosts see, are the user's until the VM is deleted.
             remains_on: Some(migration.source.clone()),
             operation: None,
-            error: Some(why.as_record()),
+            error: Some(why.clone()),
             generation: vm.generation.next(),
             ..(*vm).clone()
         });

@@ -521,7 +521,7 @@ impl Play {
             let host = self.world.state.vm(&vm_name(vm)).unwrap().host.clone();
             assert_eq!(host, Some(host_name("h2")), "{vm} {death:?}");
         }
-        // Each was moved once, whoever asked for it.
+        // Each was moved once, by whichever conductor.
         let operations = self.world.state.operations().values();
         let moves = operations.filter(|o| matches!(o.kind, Kind::LiveMigrate { .. }));
         assert_eq!((moves.count(), self.begun.len()), (3, 3), "{death:?}");

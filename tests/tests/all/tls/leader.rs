@@ -18,7 +18,7 @@ use crate::PROGRAMS;
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Goal: no answer of an encrypted member names another one without encryption. Method: every method at
-/// every member, with an empty message; whoever knows a leader's address writes it in the message of the
+/// every member, with an empty message; a member that knows a leader's address writes it in the message of the
 /// refusal or in the answer.
 #[test]
 fn members_are_named_with_their_scheme() {

@@ -179,7 +179,7 @@ fn without_effort(verdict: &Verdict) -> Verdict {
 
 /// What one verdict finds of the hosts is used by the others. Every verdict is evaluated among
 /// others, and alone on a fleet of its own: plans and bounds are the same to the last CPU. Between
-/// them hosts change, come and go, and claims are only asked about.
+/// them hosts change, come and go, and claims are only considered.
 #[test]
 fn verdicts_that_share_what_they_find_are_those_that_share_nothing() {
     let (mut proven, mut refuted) = (0, 0);
@@ -238,7 +238,7 @@ fn a_question_leaves_what_is_behind_as_it_was() {
         per_change: 0,
         ..Budget::default()
     };
-    let mut asked = 0;
+    let mut questions = 0;
     for seed in 4000..4040 {
         let mut cluster = Cluster::new(seed, 4);
         cluster.fill(12);
@@ -254,12 +254,12 @@ fn a_question_leaves_what_is_behind_as_it_was() {
         let before = (tracker.is_behind(), tracker.unsearched());
         tracker.would_break(cluster.guests.last().unwrap()).unwrap();
         assert_eq!((tracker.is_behind(), tracker.unsearched()), before);
-        asked += u32::from(before.0);
+        questions += u32::from(before.0);
         tracker.catch_up(u64::MAX);
         cluster.leave_last();
         compare(&tracker, &cluster, &format!("seed {seed}"));
     }
-    assert!(asked > 10, "{asked}");
+    assert!(questions > 10, "{questions}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! Goal: no list answers with everything that there is, which costs in proportion to the state, and no
 //! page loses or repeats an entry. Method: the lists come from the descriptors. Each has a page size and a
 //! token, or a bound of its own that is stated here. At a member with several of everything each is read
-//! in pages of two and in one, which are the same entries; a negative size and a token of nobody are
+//! in pages of two and in one, which are the same entries; a negative size and a foreign token are
 //! refused by each, so none ignores them.
 
 use std::collections::BTreeSet;
@@ -231,7 +231,7 @@ async fn compare(address: &str, path: &str, base: &[u8], pages: &Pages) {
     assert_eq!(parts.concat(), whole, "{path}");
     for wrong in [
         request(base, pages, -1, b""),
-        request(base, pages, 2, b"of nobody"),
+        request(base, pages, 2, b"a foreign one"),
     ] {
         let (_, end) = raw::call(address, path, &wrong).await;
         let code = end.map_err(|status| status.code());
