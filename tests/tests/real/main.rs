@@ -90,6 +90,7 @@ const TESTS: &[Test] = &[
     test!(file_systems::what_programs_make_is_found, [FileSystems]),
 
     test!(mounts::real_mounts_come_and_go, [LoopDevices, FileSystems]),
+    test!(mounts::a_loop_device_in_use_is_waited_for, [LoopDevices, FileSystems]),
     test!(mounts::what_looks_empty_and_was_given_away_is_not_formatted, [FileSystems]),
 
     test!(driver::the_libvirt_driver_conforms, [Hypervisor]),
@@ -126,6 +127,8 @@ const ROLES: &[(&str, fn())] = &[
     ("lab/listen", lab::listen),
     ("lab/dial", lab::dial),
     ("lab/libvirt", lab::open_libvirt),
+    (mounts::COME_AND_GO, mounts::come_and_go),
+    (mounts::IN_USE, mounts::in_use),
     (nodes::SCENARIOS, nodes::scenarios::play),
     (
         pmem::BEFORE_POWER_LOSS,

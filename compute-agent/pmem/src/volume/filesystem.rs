@@ -210,6 +210,8 @@ pub struct Programs {
     pub proc: PathBuf,
     /// How long making a file system may take.
     pub format_limit: Duration,
+    /// How long a loop device that is to be removed may still be in use.
+    pub detach_limit: Duration,
     /// Timeout of anything else.
     pub limit: Duration,
 }
@@ -224,6 +226,7 @@ impl Default for Programs {
             losetup: "losetup".into(),
             proc: "/proc".into(),
             format_limit: Duration::from_secs(600),
+            detach_limit: Duration::from_secs(10),
             limit: Duration::from_secs(60),
         }
     }

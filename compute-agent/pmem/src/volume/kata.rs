@@ -19,6 +19,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
@@ -35,6 +37,9 @@ const IMAGE_NEW: &str = "kata-containers-pmem-csi-vm.img.new";
 
 /// Where the file system begins.
 pub const DATA_BYTES: u64 = 2 << 20;
+
+/// How long until it is looked at again whether a loop device has gone.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(20);
 
 /// What the end of the file is aligned to.
 const ALIGN_BYTES: u64 = 2 << 20;
@@ -245,19 +250,25 @@ pub fn attach(image: &Path, programs: &Programs) -> Result<PathBuf, Error> {
 
 /// Removes the loop devices of an image; none: no effect.
 ///
+/// Linux removes a loop device when it is closed for the last time: a program that looks at it for a
+/// moment (udev does) delays that, and is waited for up to `Programs::detach_limit`.
+///
 /// # Errors
 ///
-/// When one cannot be removed.
+/// When one cannot be removed, or something still has it open by then.
 pub fn detach(image: &Path, programs: &Programs) -> Result<(), Error> {
+    let deadline = Instant::now() + programs.detach_limit;
     while let Some(device) = attached(image, programs)? {
         programs.run(&programs.losetup, &["--detach"], &[&device], programs.limit)?;
-        // While it is mounted it goes as soon as it is not.
-        if attached(image, programs)?.as_ref() == Some(&device) {
-            return Err(Error::Io {
-                what: "remove the loop device of",
-                path: image.to_owned(),
-                why: "it is in use".to_owned(),
-            });
+        while attached(image, programs)?.as_ref() == Some(&device) {
+            if Instant::now() >= deadline {
+                return Err(Error::Io {
+                    what: "remove the loop device of",
+                    path: image.to_owned(),
+                    why: format!("{} is in use", device.display()),
+                });
+            }
+            thread::sleep(LOOK_AGAIN_AFTER);
         }
     }
     Ok(())

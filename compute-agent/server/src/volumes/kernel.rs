@@ -258,6 +258,8 @@ pub mod checks {
     //! unit tests, which cannot report that they did not run.
 
     use std::collections::BTreeMap;
+    use std::thread;
+    use std::time::Duration;
 
     use berth_domain::name::VolumeId;
 
@@ -270,20 +272,7 @@ pub mod checks {
         let kernel = Kernel::new(folder);
         let path = |name: &str| folder.join(name);
         let (staging, target, block) = (path("staging"), path("target"), path("block"));
-        let mut volume = Local {
-            id: VolumeId::new("kata-0123456789abcdef0123456789abcdef").unwrap(),
-            device: device.to_owned(),
-            size_bytes: 128 << 20,
-            is_kata: true,
-            is_ephemeral: false,
-            is_raw: false,
-            targets: BTreeMap::new(),
-        };
-        let how = Mount {
-            file_system: csi::FileSystem::Ext4,
-            flags: vec!["noatime".to_owned()],
-            readonly: false,
-        };
+        let (mut volume, how) = (kata_volume(device), ext4());
         kernel.mount(&volume, &staging, &how).unwrap();
         kernel.unmount(&volume, &staging).unwrap();
         // An existing file system is not formatted again, whichever volume had its device.
@@ -353,6 +342,60 @@ pub mod checks {
         assert!(kernel.is_mounted(&block).unwrap());
         kernel.unmount(&volume, &block).unwrap();
         assert!(!kernel.is_mounted(&block).unwrap() && block.exists());
+    }
+
+    /// Goal: a program that has the loop device open for a moment does not fail the unmount; one that
+    /// keeps it open does, by a sentence that names the device, and the next attempt succeeds.
+    /// Method: the device is held open for each time in turn. Needs what the check above needs.
+    pub fn a_loop_device_in_use_is_waited_for(folder: &Path, device: &Path) {
+        let mut kernel = Kernel::new(folder);
+        let staging = folder.join("staging");
+        let volume = kata_volume(device);
+        let how = ext4();
+        let loop_device = |kernel: &Kernel| {
+            kernel.mount(&volume, &staging, &how).unwrap();
+            kernel.attach(&volume, FileSystem::Ext4).unwrap()
+        };
+        for held in [0, 100, 1_000].map(Duration::from_millis) {
+            let open = File::open(loop_device(&kernel)).unwrap();
+            let holder = thread::spawn(move || {
+                thread::sleep(held);
+                drop(open);
+            });
+            kernel.unmount(&volume, &staging).unwrap();
+            assert!(!kernel.below(&volume).exists(), "nothing is left of it");
+            holder.join().unwrap();
+        }
+        let patient = std::mem::replace(&mut kernel.programs.detach_limit, Duration::ZERO);
+        let device = loop_device(&kernel);
+        let open = File::open(&device).unwrap();
+        let refused = kernel.unmount(&volume, &staging).unwrap_err().to_string();
+        let says = format!("{} is in use", device.display());
+        assert!(refused.contains(&says), "{refused}");
+        kernel.programs.detach_limit = patient;
+        drop(open);
+        kernel.unmount(&volume, &staging).unwrap();
+        assert!(!kernel.below(&volume).exists(), "nothing is left of it");
+    }
+
+    fn kata_volume(device: &Path) -> Local {
+        Local {
+            id: VolumeId::new("kata-0123456789abcdef0123456789abcdef").unwrap(),
+            device: device.to_owned(),
+            size_bytes: 128 << 20,
+            is_kata: true,
+            is_ephemeral: false,
+            is_raw: false,
+            targets: BTreeMap::new(),
+        }
+    }
+
+    fn ext4() -> Mount {
+        Mount {
+            file_system: csi::FileSystem::Ext4,
+            flags: vec!["noatime".to_owned()],
+            readonly: false,
+        }
     }
 
     /// Goal: data behind the first 4 KiB of a device that was used raw is not
