@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use berth_domain::name::{HostName, VmName};
 use berth_domain::operation::drain::{DRAINED_MAX, PARALLEL, PARALLEL_MAX};
-use berth_domain::operation::{Drain, DrainSpec, Operation, Outcome, Progress};
+use berth_domain::operation::{Drain, DrainSpec, Operation, Progress};
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::version::{CLUSTER_TOO_OLD, ServiceVersion};
 use berth_proto::conductor::v1::drain_host_response::{Begun, Cordoned, Ended, Event, Plan};
@@ -213,18 +213,10 @@ impl Shown {
         let Some(drain) = operation.drain() else {
             return Vec::new();
         };
-        let cancelled = match &operation.outcome {
-            Some(Outcome::Failed(refusal)) if operation.cancelled => Some(refusal),
-            Some(Outcome::Failed(_) | Outcome::Succeeded) | None => None,
-        };
         let mut events = Vec::new();
         for drained in &drain.vms {
             let vm = &drained.vm;
-            let mut progress = drained.progress.clone();
-            if let (Progress::Waiting, Some(refusal)) = (&progress, cancelled) {
-                let refusal = refusal.clone();
-                progress = Progress::Stays { refusal };
-            }
+            let progress = drained.progress.clone();
             if self.progress.get(vm) == Some(&progress) {
                 continue;
             }

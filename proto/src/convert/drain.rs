@@ -62,6 +62,7 @@ impl From<&DrainedVm> for v1::DrainedVm {
     fn from(drained: &DrainedVm) -> Self {
         Self {
             vm: drained.vm.resource_name(),
+            uid: drained.uid.to_string(),
             planned: drained.planned.as_ref().map(Into::into),
             attempts: drained.attempts,
             progress: Some(match &drained.progress {
@@ -100,6 +101,7 @@ impl TryFrom<v1::DrainedVm> for DrainedVm {
         };
         Ok(Self {
             vm: field::name(&wire.vm, "vm")?,
+            uid: field::uuid(&wire.uid, "uid")?,
             planned: field::optional(wire.planned, "planned")?,
             attempts: wire.attempts,
             progress,

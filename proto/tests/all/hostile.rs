@@ -253,6 +253,7 @@ fn host(report: HostReport) -> Host {
         report,
         liveness: Liveness::Up,
         cordoned: false,
+        cordoned_by: None,
         shape_refused: None,
         generation: Generation(1),
         created_at: TimeMs(0),

@@ -197,6 +197,7 @@ mod tests {
             report,
             liveness,
             cordoned: false,
+            cordoned_by: None,
             shape_refused: None,
             generation: Generation(1),
             created_at: TimeMs(0),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::fence::Fenced;
-use crate::id::{ClaimId, Generation, Incarnation, ProviderId, TimeMs};
+use crate::id::{ClaimId, Generation, Incarnation, OperationId, ProviderId, TimeMs};
 use crate::inventory::Inventory;
 use crate::memory::MemoryRule;
 use crate::name::HostName;
@@ -88,6 +88,9 @@ pub struct Host {
     pub liveness: Liveness,
     /// Set by an operator: nothing new is placed here.
     pub cordoned: bool,
+    /// The drain that set it, until an operator cordons or uncordons the host.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub cordoned_by: Option<OperationId>,
     /// Why the shape that its agent reports was not taken over: what lives here does not fit it.
     /// Nothing new is placed here until a report comes whose shape fits.
     pub shape_refused: Option<String>,
@@ -129,6 +132,20 @@ impl Host {
         if let Some(fenced) = &mut self.fenced {
             fenced.reported_since |= liveness == Liveness::Up;
         }
+    }
+
+    /// Closes it to new guests, for an operator or for a drain. What an operator closed stays the
+    /// operator's.
+    pub fn cordon(&mut self, drain: Option<OperationId>) {
+        if !self.cordoned || drain.is_none() {
+            self.cordoned_by = drain;
+        }
+        self.cordoned = true;
+    }
+
+    /// Opens it again.
+    pub fn uncordon(&mut self) {
+        (self.cordoned, self.cordoned_by) = (false, None);
     }
 
     /// Returns whether new guests may be placed here.

@@ -323,6 +323,7 @@ impl HostView {
             report,
             liveness,
             cordoned,
+            cordoned_by: _,
             shape_refused,
             generation: _,
             created_at: _,

@@ -269,6 +269,7 @@ fn of_subject(subject: &Subject) -> u64 {
 fn of_drained(drained: &DrainedVm) -> u64 {
     let DrainedVm {
         vm,
+        uid: _,
         planned,
         attempts: _,
         progress,
@@ -378,6 +379,7 @@ fn of_host(host: &Host) -> u64 {
         report,
         liveness: _,
         cordoned: _,
+        cordoned_by: _,
         shape_refused,
         generation: _,
         created_at: _,

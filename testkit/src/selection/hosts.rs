@@ -98,6 +98,7 @@ pub fn host(text: &str, topology: &Arc<HostTopology>) -> Host {
         },
         liveness: Liveness::Up,
         cordoned: false,
+        cordoned_by: None,
         shape_refused: None,
         generation: Generation(1),
         created_at: TimeMs(0),

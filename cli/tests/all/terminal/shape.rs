@@ -258,7 +258,7 @@ fn benign_text(message: &str, field: &str, round: usize) -> String {
         (_, "vm" | "attached_vm") => "vms/x",
         (_, "claim" | "source_claim" | "destination_claim" | "hit_claims") => "claims/UUID",
         (_, "migration") => "migrations/UUID",
-        (_, "operation" | "moving") => "operations/UUID",
+        (_, "operation" | "moving" | "cordoned_by") => "operations/UUID",
         (_, "conductor") => "services/x",
         (_, "flavor") => "flavors/x",
         (_, "volume") => VOLUME,

@@ -662,7 +662,7 @@ pub(crate) fn host() -> impl Strategy<Value = Host> {
         id::<ProviderId>(),
         report(),
         select(vec![Liveness::Up, Liveness::Down]),
-        (any::<bool>(), option::of("[a-z ]{1,12}")),
+        (any::<bool>(), option::of(id()), option::of("[a-z ]{1,12}")),
         generation(),
         (time(), option::of(fenced()), reality(), version()),
     )
@@ -681,7 +681,8 @@ pub(crate) fn host() -> impl Strategy<Value = Host> {
                 report,
                 liveness,
                 cordoned: closed.0,
-                shape_refused: closed.1,
+                cordoned_by: closed.1,
+                shape_refused: closed.2,
                 generation,
                 created_at,
                 fenced,

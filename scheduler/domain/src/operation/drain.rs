@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::OperationId;
+use crate::id::{OperationId, VmUid};
 use crate::name::{HostName, VmName};
 use crate::numa::Assignment;
 use crate::refusal::{Code, Refusal, cut};
@@ -85,6 +85,8 @@ pub enum Progress {
 pub struct DrainedVm {
     /// The VM.
     pub vm: VmName,
+    /// Which life of that name.
+    pub uid: VmUid,
     /// Where it goes, for the guest of a dead host, until it has ended.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub planned: Option<PlannedPlace>,
@@ -101,7 +103,7 @@ pub struct Drain {
     pub host: HostName,
     /// Who requested it.
     pub by: String,
-    /// Whether the host was cordoned otherwise too: then it stays cordoned if the drain is cancelled.
+    /// Whether the host was cordoned before it began.
     pub was_cordoned: bool,
     /// Its VMs, in the order in which they are moved.
     pub vms: Vec<DrainedVm>,
@@ -125,9 +127,10 @@ pub struct Tally {
 impl DrainedVm {
     /// Returns a VM that is to be moved.
     #[must_use]
-    pub fn new(vm: VmName, planned: Option<PlannedPlace>) -> Self {
+    pub fn new(vm: VmName, uid: VmUid, planned: Option<PlannedPlace>) -> Self {
         Self {
             vm,
+            uid,
             planned,
             attempts: 0,
             progress: Progress::Waiting,

@@ -227,6 +227,7 @@ fn source(devices: Vec<PciDevice>) -> Host {
         },
         liveness: Liveness::Up,
         cordoned: false,
+        cordoned_by: None,
         shape_refused: None,
         generation: Generation(1),
         created_at: TimeMs(0),

@@ -262,7 +262,7 @@ fn opened(view: &HostView, steps: &[OpenStep]) -> HostView {
     let mut host = Host::clone(&view.host);
     for step in steps {
         match step {
-            OpenStep::Uncordon => host.cordoned = false,
+            OpenStep::Uncordon => host.uncordon(),
             OpenStep::StartAgent => {
                 host.liveness = Liveness::Up;
                 host.fenced = None;
@@ -284,7 +284,7 @@ fn opened(view: &HostView, steps: &[OpenStep]) -> HostView {
 fn one_more(view: &HostView) -> Option<HostView> {
     let mut host = Host::clone(&view.host);
     host.name = HostName::new("one-more-host").ok()?;
-    host.cordoned = false;
+    host.uncordon();
     host.liveness = Liveness::Up;
     host.fenced = None;
     host.shape_refused = None;

@@ -10,7 +10,7 @@
 //! as the real ones will be. A plan claims nothing; each move is decided again when it is made,
 //! since other requests claim meanwhile.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use berth_domain::claim::{Claim, Owner};
@@ -84,8 +84,8 @@ pub struct DrainPlan {
 ///
 /// # Errors
 ///
-/// When the host is not known, or when its VMs are to be started elsewhere and nothing proves that it is
-/// dead: then none of them could be.
+/// When the host is not known, or when none of its VMs could be moved: they are to be started elsewhere
+/// and nothing proves that it is dead, or its agent is silent.
 pub fn plan_drain(
     state: &State,
     at: TimeMs,
@@ -94,8 +94,9 @@ pub fn plan_drain(
 ) -> Result<DrainPlan, Refusal> {
     let view = state.host(host);
     let view = view.ok_or_else(|| Refusal::not_found("host", host))?;
-    if options.evacuate {
-        may_evacuate(&view.host, at)?;
+    match options.evacuate {
+        true => may_evacuate(&view.host, at).map(drop)?,
+        false => state.examine_drain(&view.host)?,
     }
     let mut future = state.clone();
     let mut plan = DrainPlan::default();
@@ -131,7 +132,42 @@ pub fn plan_drain(
             }),
         }
     }
+    plan.stuck.extend(may_return(state, host));
     Ok(plan)
+}
+
+/// Returns the VMs that are RESIZED elsewhere, and whose old claims the host has.
+fn may_return(state: &State, host: &HostName) -> impl Iterator<Item = Stuck> {
+    let claims = state.claims_of_host(host).filter(|claim| claim.is_in_use());
+    let vms: BTreeSet<&VmName> = claims.map(|claim| &claim.vm).collect();
+    let vms = vms.into_iter().filter_map(|vm| state.vm(vm));
+    vms.filter_map(|vm| {
+        let refusal = resized_away(vm, host)?;
+        let vm = vm.name.clone();
+        Some(Stuck { vm, refusal })
+    })
+}
+
+/// Returns why a VM cannot be moved away from a host that it left by a resize.
+fn resized_away(vm: &Vm, host: &HostName) -> Option<Refusal> {
+    let at = vm.host.as_ref().filter(|at| *at != host)?;
+    if vm.state != vm::State::Resized || vm.operation.is_some() {
+        return None;
+    }
+    let name = &vm.name;
+    let message = format!(
+        "vm {name} is RESIZED on host {at}, and host {host} keeps its old claim for a revert"
+    );
+    let refusal = Refusal::new(Code::FailedPrecondition, "VM_MAY_RETURN", message);
+    Some(
+        refusal
+            .with_hint(format!(
+                "`berth vm confirm-resize {name}` releases the claim, `berth vm revert-resize {name}` \
+                 brings it back"
+            ))
+            .with("vm", name)
+            .with("host", host),
+    )
 }
 
 /// Returns the VMs that a host holds, those that need most first.
@@ -184,12 +220,18 @@ pub(super) fn move_drained(
         return Err(refuse("VM_NOT_DRAINED", message).into());
     };
     let vm = known_vm(state, &params.vm)?;
+    if let Some(refusal) = resized_away(vm, &drain.host) {
+        return Err(refusal.into());
+    }
     if vm.operation.is_none() && vm.host.as_ref() != Some(&drain.host) {
         let message = format!("vm {} is not on host {}", vm.name, drain.host);
         return Err(refuse("VM_NOT_ON_HOST", message).into());
     }
+    let host = state.host(&drain.host);
+    // The host may have died and been fenced since the drain began.
+    let is_dead = host.is_some_and(|view| may_evacuate(&view.host, state.time()).is_ok());
     let options = DrainOptions {
-        evacuate: spec.evacuate,
+        evacuate: spec.evacuate || is_dead,
         cold: spec.cold,
     };
     let how = first_choice(vm, options);

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use berth_domain::fence::Method;
 use berth_domain::flavor::Flavor;
-use berth_domain::host::HostReport;
+use berth_domain::host::{HostReport, Liveness};
 use berth_domain::id::{
     ClaimId, Epoch, Generation, Incarnation, MigrationId, OperationId, ProviderId, RequestId,
     TimeMs, VmUid,
@@ -12,7 +13,7 @@ use berth_domain::id::{
 use berth_domain::image::ImageProperties;
 use berth_domain::instance::PageSize;
 use berth_domain::name::{FlavorName, HostName, ServiceName, VmName};
-use berth_domain::operation::{Effect, LeaseRequest, Mark, Operation, Step};
+use berth_domain::operation::{DrainSpec, Effect, LeaseRequest, Mark, Operation, Step};
 use berth_domain::ownership::Ownership;
 use berth_domain::policy::{Scope, Setting};
 use berth_domain::topology::{CellId, HostCell, HostTopology, PagePool};
@@ -546,4 +547,70 @@ fn a_plan_of_a_drain_adds_up_and_claims_nothing() {
         super::DrainOptions::default(),
     );
     assert_eq!(unknown.unwrap_err().reason, "HOST_NOT_FOUND");
+}
+
+/// Goal: a drain whose host dies and is fenced evacuates the rest: its agent moves nothing any more.
+#[test]
+fn a_drain_evacuates_once_its_host_is_proven_dead() {
+    let mut world = World::new(&[("h1", 4), ("h2", 4)]);
+    world.plain(Command::FinalizeUpgrade {
+        version: ServiceVersion::CURRENT,
+        gone: BTreeSet::new(),
+    });
+    let from = world.boot("a", 10);
+    let drain = OperationId(id(20));
+    let begun = world.plain(Command::BeginDrain {
+        operation: drain,
+        host: from.clone(),
+        spec: DrainSpec {
+            evacuate: false,
+            cold: false,
+            parallel: 1,
+        },
+        by: "operator:me".to_owned(),
+        plan: Vec::new(),
+        lease: lease(),
+    });
+    let Reply::Operation(begun) = begun else {
+        panic!("a drain is an operation");
+    };
+    let epoch = begun.lease.as_ref().unwrap().epoch;
+    let moved = |number: u128| {
+        let params = super::MoveDrained {
+            drain,
+            epoch,
+            vm: vm("a"),
+            operation: OperationId(id(number)),
+            migration: MigrationId(id(number)),
+            claim: ClaimId(id(number)),
+            lease: lease(),
+        };
+        DecisionRequest::new("test", Action::MoveDrained(params))
+    };
+    let kind = |world: &World, number| {
+        let decision = world.decide(&moved(number));
+        let Decision::Command(proposal) = decision else {
+            panic!("it is not moved: {decision:?}");
+        };
+        let Command::MoveDrained { begin, .. } = proposal.envelope.command else {
+            panic!("no move of a drain");
+        };
+        match matches!(*begin, Command::BeginMove { evacuate: true, .. }) {
+            true => "evacuation",
+            false => "live",
+        }
+    };
+    assert_eq!(kind(&world, 30), "live");
+    let (host, liveness) = (from.clone(), Liveness::Down);
+    world.plain(Command::SetLiveness { host, liveness });
+    assert_eq!(kind(&world, 31), "live", "nothing shows that it is dead");
+    world.plain(Command::FenceHost {
+        host: from,
+        incarnation: Incarnation(id(1)),
+        method: Method::Operator,
+        by: "operator:me".to_owned(),
+        output: String::new(),
+    });
+    assert_eq!(kind(&world, 32), "evacuation");
+    world.submit(&moved(33)).unwrap();
 }

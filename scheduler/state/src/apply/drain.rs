@@ -8,10 +8,11 @@
 //! Invariant: a running drain has a VM that waits or moves, and its host is cordoned.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use berth_domain::claim::{Claim, Owner};
 use berth_domain::fence::may_evacuate;
-use berth_domain::id::{Epoch, OperationId};
+use berth_domain::host::{Host, Liveness};
+use berth_domain::id::{Epoch, OperationId, VmUid};
 use berth_domain::name::{HostName, VmName};
 use berth_domain::operation::drain::{
     ATTEMPTS_MAX, BY_MAX, DRAINED_MAX, Drain, DrainSpec, DrainedVm, Progress, is_temporary,
@@ -20,6 +21,7 @@ use berth_domain::operation::drain::{
 use berth_domain::operation::{Kind, Operation, Outcome, Subject};
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::version::ServiceVersion;
+use berth_domain::vm::Vm;
 
 use super::lease::{done, fence};
 use crate::command::{Command, LeaseRequest, PlannedVm};
@@ -47,33 +49,36 @@ impl State {
         running.find(|operation| drains(operation))
     }
 
-    /// Returns the VMs that a host holds, and those that are on their way to it.
-    fn vms_held(&self, host: &HostName) -> Vec<VmName> {
-        let claims = self.claims_of_host(host);
-        let held = claims.filter(|claim| self.holds_vm(claim));
-        let mut vms: Vec<VmName> = held.map(|claim| claim.vm.clone()).collect();
-        vms.sort();
-        vms.dedup();
-        vms
+    /// Checks whether the VMs of a host can be moved away by its agent.
+    ///
+    /// # Errors
+    ///
+    /// When the host holds VMs and its agent is silent: each move would be refused.
+    pub fn examine_drain(&self, host: &Host) -> Result<(), Refusal> {
+        let name = &host.name;
+        if host.liveness == Liveness::Up || self.vms_held(name).is_empty() {
+            return Ok(());
+        }
+        let message = format!("host {name} is DOWN, and its agent moves no vms away");
+        Err(precondition("HOST_DOWN", message)
+            .with_hint(format!(
+                "bring its agent back; if the host is dead: `berth host fence {name}`, then \
+                 `berth host evacuate {name}`"
+            ))
+            .with("host", name))
     }
 
-    /// Returns whether a VM is on the claim's host or comes to it. The claim to which a resized VM may
-    /// return holds none.
-    fn holds_vm(&self, claim: &Claim) -> bool {
-        match claim.owner {
-            Owner::Vm => claim.is_in_use(),
-            Owner::Migration(id) => self.migration(id).is_some_and(|migration| {
-                migration.destination_claim == Some(claim.id)
-                    && self
-                        .operation(migration.operation)
-                        .is_some_and(|operation| !operation.is_done())
-            }),
-        }
+    /// Returns the VMs of which the host has a claim in use: those that are there, those that come to
+    /// it, and those that are RESIZED elsewhere and may return.
+    fn vms_held(&self, host: &HostName) -> BTreeMap<VmName, VmUid> {
+        let claims = self.claims_of_host(host).filter(|claim| claim.is_in_use());
+        let vms = claims.filter_map(|claim| self.vm(&claim.vm));
+        vms.map(|vm| (vm.name.clone(), vm.uid)).collect()
     }
 
     fn is_held(&self, host: &HostName, vm: &VmName) -> bool {
         let mut claims = self.claims_of_vm(vm);
-        claims.any(|claim| claim.host == *host && self.holds_vm(claim))
+        claims.any(|claim| claim.host == *host && claim.is_in_use())
     }
 }
 
@@ -94,8 +99,9 @@ impl<J: Journal> Transaction<'_, J> {
         if let Some(other) = self.state.drain_of(host) {
             return Err(host_is_drained(host, other.id));
         }
-        if begin.spec.evacuate {
-            may_evacuate(&view.host, self.now())?;
+        match begin.spec.evacuate {
+            true => may_evacuate(&view.host, self.now()).map(drop)?,
+            false => self.state.examine_drain(&view.host)?,
         }
         let was_cordoned = view.host.cordoned;
         self.examine_new_operation(begin.operation, begin.lease)?;
@@ -109,7 +115,7 @@ impl<J: Journal> Transaction<'_, J> {
                 .with_hint("move or delete some of them first")
                 .with("host", host));
         }
-        self.change_host(host, |host| host.cordoned = true)?;
+        self.change_host(host, |host| host.cordon(Some(begin.operation)))?;
         let drain = Drain {
             host: host.clone(),
             by: begin.by.to_owned(),
@@ -127,15 +133,15 @@ impl<J: Journal> Transaction<'_, J> {
 
     /// Returns the VMs of a host in the order of a plan; those that it lacks come last.
     fn in_order(&self, host: &HostName, plan: &[PlannedVm]) -> Vec<DrainedVm> {
-        let mut held: BTreeMap<VmName, ()> = BTreeMap::new();
-        held.extend(self.state.vms_held(host).into_iter().map(|vm| (vm, ())));
+        let mut held = self.state.vms_held(host);
         let mut vms = Vec::with_capacity(held.len());
-        for planned in plan {
-            if held.remove(&planned.vm).is_some() {
-                vms.push(DrainedVm::new(planned.vm.clone(), planned.place.clone()));
+        for PlannedVm { vm, place } in plan {
+            if let Some(uid) = held.remove(vm) {
+                vms.push(DrainedVm::new(vm.clone(), uid, place.clone()));
             }
         }
-        vms.extend(held.into_keys().map(|vm| DrainedVm::new(vm, None)));
+        let rest = held.into_iter();
+        vms.extend(rest.map(|(vm, uid)| DrainedVm::new(vm, uid, None)));
         vms
     }
 
@@ -171,9 +177,8 @@ impl<J: Journal> Transaction<'_, J> {
             return Err(precondition("DRAIN_CANCELLED", message).with("operation", id));
         }
         let known = self.state.vm(vm);
-        let is_elsewhere =
-            known.is_some_and(|vm| vm.operation.is_none() && vm.host.as_ref() != Some(&drain.host));
-        if is_elsewhere {
+        let rests = known.is_some_and(|vm| vm.operation.is_none());
+        if rests && !self.state.is_held(&drain.host, vm) {
             let message = format!("vm {vm} is not on host {}", drain.host);
             return Err(precondition("VM_NOT_ON_HOST", message).with("vm", vm));
         }
@@ -251,7 +256,8 @@ impl<J: Journal> Transaction<'_, J> {
                 },
             }
         } else {
-            let vm = self.state.vm(&drained.vm);
+            let same = |vm: &&Arc<Vm>| vm.uid == drained.uid;
+            let vm = self.state.vm(&drained.vm).filter(same);
             match vm.and_then(|vm| vm.host.clone()) {
                 Some(host) => Progress::Moved { host },
                 None => Progress::Gone,
@@ -278,11 +284,11 @@ impl<J: Journal> Transaction<'_, J> {
     /// Adds VMs that came to the host after the drain had begun: what was on its way then, or a move
     /// that was taken back. Nothing else comes to a cordoned host.
     fn add_arrived(&self, drain: &mut Drain) {
-        for vm in self.state.vms_held(&drain.host) {
+        for (vm, uid) in self.state.vms_held(&drain.host) {
             let known = drain.vms.iter_mut().find(|drained| drained.vm == vm);
             let Some(drained) = known else {
                 if drain.vms.len() < DRAINED_MAX {
-                    drain.vms.push(DrainedVm::new(vm, None));
+                    drain.vms.push(DrainedVm::new(vm, uid, None));
                 }
                 continue;
             };
@@ -296,15 +302,25 @@ impl<J: Journal> Transaction<'_, J> {
     }
 
     fn end_drain(&mut self, operation: &mut Operation, drain: &mut Drain) {
-        for drained in &mut drain.vms {
-            drained.planned = None;
-        }
-        if operation.cancelled && !drain.was_cordoned {
-            let uncordoned = self.change_host(&drain.host, |host| host.cordoned = false);
+        let uncordons = operation.cancelled && self.has_cordoned(operation.id, &drain.host);
+        if uncordons {
+            let uncordoned = self.change_host(&drain.host, Host::uncordon);
             uncordoned.expect("a host is not removed while it is drained");
         }
-        let outcome = outcome_of(operation, drain);
+        let outcome = outcome_of(operation, drain, uncordons);
+        for drained in &mut drain.vms {
+            drained.planned = None;
+            if let (Progress::Waiting, Outcome::Failed(refusal)) = (&drained.progress, &outcome) {
+                let refusal = shortened(refusal);
+                drained.progress = Progress::Stays { refusal };
+            }
+        }
         self.end(operation, outcome);
+    }
+
+    fn has_cordoned(&self, drain: OperationId, host: &HostName) -> bool {
+        let view = self.state.host(host);
+        view.is_some_and(|view| view.host.cordoned_by == Some(drain))
     }
 
     fn put_drain(&mut self, operation: Operation, drain: Drain) -> Reply {
@@ -312,21 +328,6 @@ impl<J: Journal> Transaction<'_, J> {
             subject: Subject::Drain(Box::new(drain)),
             ..operation
         }))
-    }
-
-    /// Notes that an operator cordoned a host that is drained.
-    pub(super) fn keep_cordoned(&mut self, id: OperationId) {
-        let operation = self.state.operation(id).cloned();
-        if let Some(operation) = operation
-            && let Subject::Drain(drain) = &operation.subject
-            && !drain.was_cordoned
-        {
-            let drain = Drain {
-                was_cordoned: true,
-                ..(**drain).clone()
-            };
-            self.put_drain((*operation).clone(), drain);
-        }
     }
 
     fn running_drain(&self, id: OperationId, epoch: Epoch) -> Result<(Operation, Drain), Refusal> {
@@ -373,11 +374,11 @@ fn not_drained(operation: &Operation, drain: &Drain, vm: &VmName) -> Refusal {
 }
 
 /// Returns how a drain has ended.
-fn outcome_of(operation: &Operation, drain: &Drain) -> Outcome {
+fn outcome_of(operation: &Operation, drain: &Drain, is_uncordoned: bool) -> Outcome {
     let host = &drain.host;
     let tally = drain.tally();
     let all = drain.vms.len();
-    let cordon = match operation.cancelled && !drain.was_cordoned {
+    let cordon = match is_uncordoned {
         true => format!("host {host} is not cordoned any more"),
         false => format!("host {host} stays cordoned; `berth host uncordon {host}` lifts it"),
     };

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use berth_domain::bound::REPORT_BYTES_MAX;
+use berth_domain::claim::Claim;
 use berth_domain::constraint::shape;
 use berth_domain::cpu_set::CpuSet;
 use berth_domain::host::{Host, HostReport, Liveness, inventories_of, traits_of};
@@ -18,6 +19,7 @@ use berth_domain::provider::ResourceProvider;
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::resource::Trait;
 use berth_domain::version::ServiceVersion;
+use berth_domain::vm;
 use berth_domain::volume::REGIONS_MAX;
 
 use super::inventory::examine_count;
@@ -163,6 +165,7 @@ impl<J: Journal> Transaction<'_, J> {
             report: report.clone(),
             liveness: Liveness::Up,
             cordoned: false,
+            cordoned_by: None,
             shape_refused: None,
             generation: Generation(1),
             created_at,
@@ -333,13 +336,13 @@ impl<J: Journal> Transaction<'_, J> {
 
     pub(super) fn set_cordon(&mut self, name: &HostName, cordoned: bool) -> Result<Reply, Refusal> {
         // It is cordoned for as long as its drain runs, so that nothing comes there.
-        if let Some(drain) = self.state.drain_of(name).map(|drain| drain.id) {
-            if !cordoned {
-                return Err(host_is_drained(name, drain));
-            }
-            self.keep_cordoned(drain);
+        if let Some(drain) = self.state.drain_of(name).filter(|_| !cordoned) {
+            return Err(host_is_drained(name, drain.id));
         }
-        self.change_host(name, |host| host.cordoned = cordoned)
+        self.change_host(name, |host| match cordoned {
+            true => host.cordon(None),
+            false => host.uncordon(),
+        })
     }
 
     pub(super) fn change_host(
@@ -356,6 +359,25 @@ impl<J: Journal> Transaction<'_, J> {
         }
         host.generation = host.generation.next();
         Ok(Reply::Host(self.put_host(host)))
+    }
+
+    /// Returns how an operator has a claim of a VM released.
+    fn how_to_release(&self, claim: &Claim) -> String {
+        let Claim { vm, host, .. } = claim;
+        let known = self.state.vm(vm);
+        if known.is_some_and(|known| known.state == vm::State::Resized) {
+            return format!(
+                "`berth vm confirm-resize {vm}` or `berth vm revert-resize {vm}` ends its resize; then \
+                 `berth host drain {host}` moves the vms away"
+            );
+        }
+        let view = self.state.host(host);
+        match view.is_some_and(|view| view.host.liveness == Liveness::Down) {
+            true => format!(
+                "its agent is silent: `berth host fence {host}`, then `berth host evacuate {host}`"
+            ),
+            false => format!("`berth host drain {host}` moves its vms away"),
+        }
     }
 
     pub(super) fn forget_host(&mut self, name: &HostName) -> Result<Reply, Refusal> {
@@ -391,7 +413,7 @@ impl<J: Journal> Transaction<'_, J> {
                     claim.vm
                 ),
             )
-            .with_hint("move or delete its vms first")
+            .with_hint(self.how_to_release(claim))
             .with("host", name)
             .with("vm", &claim.vm));
         }

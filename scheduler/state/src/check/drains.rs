@@ -66,8 +66,7 @@ pub(super) fn done_move_nothing(state: &State) -> Result<(), Violation> {
         rule(is_list, RULE, what)?;
         for drained in &drain.vms {
             let ended = match drained.progress {
-                Progress::Waiting => operation.cancelled,
-                Progress::Moving { .. } => false,
+                Progress::Waiting | Progress::Moving { .. } => false,
                 Progress::Moved { .. } | Progress::Gone | Progress::Stays { .. } => true,
             };
             let good = !operation.is_done() || (ended && drained.planned.is_none());

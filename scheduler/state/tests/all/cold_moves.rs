@@ -14,7 +14,7 @@ use berth_testkit::state::*;
 
 /// What is begun.
 #[derive(Clone, Copy)]
-struct Move {
+pub(crate) struct Move {
     /// How many CPUs the VM is to have from now on.
     cpus: Option<u32>,
     verify: bool,
@@ -24,12 +24,17 @@ const AS_IT_IS: Move = Move {
     cpus: None,
     verify: false,
 };
-const RESIZE: Move = Move {
+pub(crate) const RESIZE: Move = Move {
     cpus: Some(2),
     verify: true,
 };
 
-fn begin(world: &mut World, vm: &str, host: &str, how: Move) -> Result<OperationId, Refusal> {
+pub(crate) fn begin(
+    world: &mut World,
+    vm: &str,
+    host: &str,
+    how: Move,
+) -> Result<OperationId, Refusal> {
     let known = world.state.vm(&vm_name(vm)).unwrap().clone();
     let migration = MigrationId(uuid(5, world.fresh()));
     let spec = how.cpus.map(pinned).map(Box::new);
@@ -51,7 +56,7 @@ fn begin(world: &mut World, vm: &str, host: &str, how: Move) -> Result<Operation
     Ok(operation)
 }
 
-fn carry_out(world: &mut World, operation: OperationId) {
+pub(crate) fn carry_out(world: &mut World, operation: OperationId) {
     for step in [Step::StopSource, Step::StartDestination] {
         world.log(operation, step, Mark::Started).unwrap();
         if step == Step::StopSource {
@@ -64,7 +69,7 @@ fn carry_out(world: &mut World, operation: OperationId) {
         .unwrap();
 }
 
-fn revert(world: &mut World, vm: &str) -> OperationId {
+pub(crate) fn revert(world: &mut World, vm: &str) -> OperationId {
     let operation = operation_id(world.fresh());
     let lease = world.lease();
     world

@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 
 use berth_domain::claim::Owner;
 use berth_domain::hint::Hint;
+use berth_domain::host::Liveness;
 use berth_domain::id::{Epoch, MigrationId, OperationId, TimeMs};
 use berth_domain::migration::Event;
 use berth_domain::operation::drain::{ATTEMPTS_MAX, Progress};
@@ -19,6 +20,8 @@ use berth_saga::{DrainEffect, Drainer};
 use berth_state::Reply;
 use berth_state::command::{Command, Effect, LeaseRequest, PlannedVm};
 use berth_testkit::state::*;
+
+use crate::cold_moves;
 
 const SPEC: DrainSpec = DrainSpec {
     evacuate: false,
@@ -117,6 +120,20 @@ fn record(
 fn arrive(world: &mut World, mover: OperationId) {
     world.transfer(mover);
     world.settle(mover, Event::Arrived).expect("it was sent");
+}
+
+fn delete(world: &mut World, vm: &str) {
+    let operation = operation_id(world.fresh());
+    let delete = Command::BeginDelete {
+        operation,
+        vm: vm_name(vm),
+        lease: world.lease(),
+    };
+    world.run(delete).unwrap();
+    world.log(operation, Step::Destroy, Mark::Started).unwrap();
+    let done = Effect::CompleteDelete;
+    let gone = world.advance(operation, Step::Destroy, Mark::Succeeded, done);
+    gone.unwrap();
 }
 
 fn cordon(world: &mut World, host: &str, cordoned: bool) -> Result<(), Refusal> {
@@ -281,7 +298,7 @@ fn a_cancelled_drain_gives_back_what_it_cordoned() {
         record(&mut world, id, "a", None).unwrap();
         assert_eq!(failure(&world, id), "OPERATION_CANCELLED");
         assert_eq!(is_cordoned(&world, "h1"), before || meanwhile);
-        assert_eq!(progress(&world, id, "b"), Progress::Waiting);
+        assert!(matches!(progress(&world, id, "b"), Progress::Stays { .. }));
     }
     let mut world = World::with_hosts(2);
     world.boot("a", &pinned(1), "h1");
@@ -361,21 +378,117 @@ fn a_vm_that_is_deleted_or_moved_meanwhile_is_no_failure() {
     let refused = move_one(&mut world, id, "a").unwrap_err();
     assert_eq!(refused.reason, "VM_NOT_ON_HOST");
     record(&mut world, id, "a", Some(refused)).unwrap();
-    let operation = operation_id(world.fresh());
-    let delete = Command::BeginDelete {
-        operation,
-        vm: vm_name("b"),
-        lease: world.lease(),
-    };
-    world.run(delete).unwrap();
-    world.log(operation, Step::Destroy, Mark::Started).unwrap();
-    let done = Effect::CompleteDelete;
-    let gone = world.advance(operation, Step::Destroy, Mark::Succeeded, done);
-    gone.unwrap();
+    delete(&mut world, "b");
     let not_found = Refusal::not_found("vm", vm_name("b"));
     record(&mut world, id, "b", Some(not_found)).unwrap();
     assert_eq!(progress(&world, id, "b"), Progress::Gone);
     assert_eq!(world.operation(id).outcome, Some(Outcome::Succeeded));
+}
+
+/// When the resize of a VM that left the host is decided.
+const WHEN: [&str; 3] = ["before", "while", "after"];
+
+/// Goal: a drain never says that a host is empty to which a revert may bring a VM back.
+/// Method: a VM that is RESIZED elsewhere is confirmed or reverted before the drain, while it waits in
+/// it, or not before it has ended; at the end the host holds no claim where the drain succeeded.
+#[test]
+fn a_vm_that_may_return_is_not_forgotten() {
+    for when in WHEN {
+        for is_reverted in [false, true] {
+            let mut world = World::with_hosts(2);
+            world.boot("a", &pinned(1), "h1");
+            let resize = cold_moves::begin(&mut world, "a", "h2", cold_moves::RESIZE).unwrap();
+            cold_moves::carry_out(&mut world, resize);
+            let decide = |world: &mut World| match is_reverted {
+                true => drop(cold_moves::revert(world, "a")),
+                false => {
+                    let (vm, deleter) = (vm_name("a"), None);
+                    let confirmed = world.run(Command::ConfirmResize { vm, deleter });
+                    confirmed.unwrap();
+                }
+            };
+            if when == "before" {
+                decide(&mut world);
+            }
+            let id = begin(&mut world, "h1", SPEC).unwrap();
+            if when == "while" {
+                decide(&mut world);
+            }
+            while !world.operation(id).is_done() {
+                match move_one(&mut world, id, "a") {
+                    Ok(mover) => {
+                        arrive(&mut world, mover);
+                        record(&mut world, id, "a", None).unwrap();
+                    }
+                    Err(refusal) => record(&mut world, id, "a", Some(refusal)).unwrap(),
+                }
+            }
+            let is_empty = world.state.claims_of_host(&host_name("h1")).count() == 0;
+            let succeeded = world.operation(id).outcome == Some(Outcome::Succeeded);
+            assert_eq!(succeeded, is_empty, "{when}, reverted: {is_reverted}");
+            assert_eq!(succeeded, when != "after");
+            if when == "after" {
+                assert_eq!(failure(&world, id), "VMS_STAY");
+                decide(&mut world);
+                let again = begin(&mut world, "h1", SPEC).unwrap();
+                assert_eq!(world.operation(again).is_done(), !is_reverted);
+            }
+        }
+    }
+}
+
+/// Goal: another VM that got the name of a deleted one was not moved.
+#[test]
+fn a_vm_that_was_created_again_was_not_moved() {
+    let mut world = World::with_hosts(2);
+    world.boot("a", &pinned(1), "h1");
+    let id = begin(&mut world, "h1", SPEC).unwrap();
+    delete(&mut world, "a");
+    world.boot("a", &pinned(1), "h2");
+    let refused = move_one(&mut world, id, "a").unwrap_err();
+    assert_eq!(refused.reason, "VM_NOT_ON_HOST");
+    record(&mut world, id, "a", Some(refused)).unwrap();
+    assert_eq!(progress(&world, id, "a"), Progress::Gone);
+}
+
+/// Goal: a drain by a silent agent is refused with the way out, and cordons nothing; an empty host needs
+/// no agent.
+#[test]
+fn a_host_that_is_down_is_not_drained_by_its_agent() {
+    let mut world = World::with_hosts(2);
+    world.boot("a", &pinned(1), "h1");
+    for host in ["h1", "h2"] {
+        let (host, liveness) = (host_name(host), Liveness::Down);
+        world.run(Command::SetLiveness { host, liveness }).unwrap();
+    }
+    let refused = begin(&mut world, "h1", SPEC).unwrap_err();
+    assert_eq!(refused.reason, "HOST_DOWN");
+    let hint = refused.hint.unwrap();
+    assert!(hint.contains("berth host fence h1"), "{hint}");
+    assert!(!is_cordoned(&world, "h1"));
+    let id = begin(&mut world, "h2", SPEC).unwrap();
+    assert_eq!(world.operation(id).outcome, Some(Outcome::Succeeded));
+}
+
+/// Goal: the host names the drain that cordoned it, for as long as it is that drain's cordon.
+#[test]
+fn a_cordon_names_the_drain_that_set_it() {
+    let by = |world: &World| world.view("h1").host.cordoned_by;
+    for was_cordoned in [false, true] {
+        for again in [None, Some(false), Some(true)] {
+            let mut world = World::with_hosts(2);
+            cordon(&mut world, "h1", was_cordoned).unwrap();
+            assert_eq!(by(&world), None);
+            let id = begin(&mut world, "h1", SPEC).unwrap();
+            assert_eq!(by(&world), (!was_cordoned).then_some(id));
+            if let Some(cordoned) = again {
+                cordon(&mut world, "h1", cordoned).unwrap();
+                assert_eq!(by(&world), None);
+                cordon(&mut world, "h1", true).unwrap();
+                assert_eq!(by(&world), None);
+            }
+        }
+    }
 }
 
 /// Goal: a VM that was on its way to the host when the drain began is moved too.

@@ -155,9 +155,10 @@ fn drain() -> impl Strategy<Value = Drain> {
         host_name().prop_map(|host| Progress::Moved { host }),
         refusal().prop_map(|refusal| Progress::Stays { refusal }),
     ];
-    let drained = (vm_name(), option::of(place), any::<u32>(), progress).prop_map(
-        |(vm, planned, attempts, progress)| DrainedVm {
+    let drained = (vm_name(), id(), option::of(place), any::<u32>(), progress).prop_map(
+        |(vm, uid, planned, attempts, progress)| DrainedVm {
             vm,
+            uid,
             planned,
             attempts,
             progress,
