@@ -602,7 +602,12 @@ pub enum Operation {
         /// Id of the operation
         operation: String,
     },
-    /// Cancel an operation; effective until the guest starts to move
+    /// Cancel an operation
+    ///
+    /// What it has done is undone, until the guest starts to move; a transfer in progress is stopped if
+    /// the hypervisors can still stop it. A drain begins no more moves: those in progress go on, and
+    /// then the host is uncordoned if this drain has cordoned it. An operation that has ended stays as
+    /// it is, and the command fails.
     Cancel {
         /// Id of the operation
         operation: String,

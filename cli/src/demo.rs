@@ -21,14 +21,13 @@ use berth_proto::operation::v1::GetOperationRequest;
 use berth_proto::operation::v1::operation_service_client::OperationServiceClient;
 use berth_proto::scheduler::v1::scheduler_service_client::SchedulerServiceClient;
 use berth_proto::scheduler::v1::{CreateFlavorRequest, GetVmRequest};
-use berth_proto::status::from_status;
 use berth_proto::types::v1 as wire;
 use serde::Serialize;
 
 use crate::arguments::Demo as Options;
 use crate::dev::{Cluster, Plan};
 use crate::output::{self, Format, Lines};
-use crate::session::{Session, request_id, resource};
+use crate::session::{Session, not_begun, request_id, resource};
 use crate::sides::Sides;
 use crate::{call, draw, progress};
 
@@ -230,10 +229,7 @@ impl Demo {
             request_id: request_id(None),
         };
         let response = self.session.conductor().await?.create_vm(request).await;
-        let operation = response
-            .map_err(|s| from_status(&s))?
-            .into_inner()
-            .operation;
+        let operation = response.map_err(|s| not_begun(&s))?.into_inner().operation;
         progress::follow(&self.session, &operation.unwrap_or_default().name).await?;
         let (record, claim) = self.vm(vm).await?;
         check(
@@ -309,7 +305,7 @@ impl Demo {
             request_id: request_id(None),
         };
         let response = self.session.conductor().await?.migrate_vm(request).await;
-        let response = response.map_err(|s| from_status(&s))?.into_inner();
+        let response = response.map_err(|s| not_begun(&s))?.into_inner();
         Ok(response.operation.unwrap_or_default().name)
     }
 

@@ -13,11 +13,10 @@ use berth_proto::host::v1::{
     CordonHostRequest, FenceHostRequest, GetHostRequest, HostSummary, ListHostsRequest,
     RemoveHostRequest, UncordonHostRequest, WriteOffPmemRequest, fence,
 };
-use berth_proto::status::from_status;
 use serde_json::json;
 
 use crate::arguments::{Host as Verb, HostPmem};
-use crate::session::{Session, read_all, request_id, resource};
+use crate::session::{Session, not_begun, read_all, request_id, resource};
 use crate::sides::Sides;
 use crate::{all_pages, call, draw, memory, output};
 
@@ -97,7 +96,7 @@ async fn fence(session: &Session, name: &str, confirm_off: bool) -> anyhow::Resu
         };
         let mut conductor = session.conductor().await?;
         let response = conductor.fence_host(request).await;
-        response.map_err(|s| from_status(&s))?.into_inner().host
+        response.map_err(|s| not_begun(&s))?.into_inner().host
     };
     let host: Host = host.unwrap_or_default().try_into()?;
     if session.json() {

@@ -15,14 +15,13 @@ use berth_proto::conductor::v1::{
 };
 use berth_proto::scheduler::v1::scheduler_service_client::SchedulerServiceClient;
 use berth_proto::scheduler::v1::{GetMigrationRequest, ListMigrationsRequest};
-use berth_proto::status::from_status;
 use prost_types::Timestamp;
 use serde_json::json;
 use tonic::Streaming;
 
 use crate::arguments::Migration as Verb;
 use crate::bar::Bar;
-use crate::session::{Session, read_all, request_id, resource};
+use crate::session::{Session, ended, not_begun, read_all, request_id, resource};
 use crate::{all_pages, call, output, progress};
 
 /// Runs the command.
@@ -41,7 +40,7 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 request_id: request_id(None),
             };
             let response = session.conductor().await?.abort_migration(request).await;
-            let response = response.map_err(|s| from_status(&s))?.into_inner();
+            let response = response.map_err(|s| not_begun(&s))?.into_inner();
             report_request(session, response.operation, "is being aborted")
         }
         Verb::ForceComplete { migration } => {
@@ -51,7 +50,7 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
             };
             let mut conductor = session.conductor().await?;
             let response = conductor.force_complete_migration(request).await;
-            let response = response.map_err(|s| from_status(&s))?.into_inner();
+            let response = response.map_err(|s| not_begun(&s))?.into_inner();
             report_request(session, response.operation, "is being completed")
         }
     }
@@ -70,14 +69,14 @@ pub async fn watch(
         name: resource("migrations", &migration.to_string()),
     };
     let response = session.conductor().await?.watch_migration(request).await;
-    Ok(response.map_err(|s| from_status(&s))?.into_inner())
+    Ok(response.map_err(|s| ended(&s))?.into_inner())
 }
 
 /// Shows a migration's status updates until it has ended.
 async fn follow(session: &Session, name: &str) -> anyhow::Result<()> {
     let mut stream = watch(session, name).await?;
     let mut bar = Bar::new();
-    while let Some(message) = stream.message().await.map_err(|s| from_status(&s))? {
+    while let Some(message) = stream.message().await.map_err(|s| ended(&s))? {
         let migration: Migration = message.migration.unwrap_or_default().try_into()?;
         let progress = message
             .progress

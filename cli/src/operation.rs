@@ -1,6 +1,7 @@
 //! `berth operation`: looks at long operations, waits for them, cancels them.
 
 use berth_domain::operation::{Drain, Operation, Outcome, Subject};
+use berth_domain::refusal::{Code, Refusal};
 use berth_proto::operation::v1::operation_service_client::OperationServiceClient;
 use berth_proto::operation::v1::{
     CancelOperationRequest, GetOperationRequest, ListOperationsRequest,
@@ -37,9 +38,21 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 request_id: request_id(None),
             };
             let response = call!(session, OperationServiceClient, cancel_operation, request)?;
-            show(session, &response.operation.unwrap_or_default().try_into()?)
+            let operation: Operation = response.operation.unwrap_or_default().try_into()?;
+            show(session, &operation)?;
+            match operation.is_done() && !operation.cancelled {
+                true => Err(ended_before(&operation).into()),
+                false => Ok(()),
+            }
         }
     }
+}
+
+/// The refusal of a cancellation that came too late.
+fn ended_before(operation: &Operation) -> Refusal {
+    let id = operation.id;
+    let message = format!("operation {id} had ended already as {}", state(operation));
+    Refusal::new(Code::FailedPrecondition, "OPERATION_DONE", message).with("operation", id)
 }
 
 async fn list(session: &Session, running: bool) -> anyhow::Result<()> {

@@ -14,7 +14,7 @@ use berth_proto::client::{self, Dialer, Policy, SchedulerChannel};
 use berth_proto::cluster::v1::ListServicesRequest;
 use berth_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
 use berth_proto::conductor::v1::conductor_service_client::ConductorServiceClient;
-use berth_proto::status::from_status;
+use berth_proto::status::{OUTCOME_UNKNOWN, from_status};
 use berth_tls::{Expected, Tls};
 use tokio::task::AbortHandle;
 use tonic::transport::{Channel, Endpoint};
@@ -197,10 +197,24 @@ impl Drop for Session {
 #[must_use]
 pub fn ended(status: &Status) -> Refusal {
     if client::is_unanswered(status) {
-        let message = "the connection to the scheduler broke";
+        let message = "the connection to the server broke";
         return Refusal::new(Code::Unavailable, "STREAM_BROKEN", message);
     }
     from_status(status)
+}
+
+/// Returns why a conductor did not carry a request out; or that this is not known, where the
+/// connection broke before it answered.
+#[must_use]
+pub fn not_begun(status: &Status) -> Refusal {
+    if !client::is_unanswered(status) {
+        return from_status(status);
+    }
+    let message =
+        "the conductor was lost before it answered; the request may or may not be carried out";
+    Refusal::new(Code::Unavailable, OUTCOME_UNKNOWN, message).with_hint(
+        "`berth operation list` shows what has begun; repeat the command if it is not there",
+    )
 }
 
 fn with_hint(refusal: Refusal) -> Refusal {

@@ -28,12 +28,11 @@ use berth_proto::scheduler::v1::scheduler_service_client::SchedulerServiceClient
 use berth_proto::scheduler::v1::{
     Explanation, GetVmRequest, ListVmsRequest, ScheduleMigrationRequest, ScheduleVmRequest,
 };
-use berth_proto::status::from_status;
 use berth_proto::types::v1 as wire;
 use serde_json::json;
 
 use crate::arguments::{Run, Transfer, Vm as Verb, VmCreate};
-use crate::session::{Session, creator, read_all, request_id, resource, short};
+use crate::session::{Session, creator, ended, not_begun, read_all, request_id, resource, short};
 use crate::sides::Sides;
 use crate::{all_pages, call, draw, migration, output, progress};
 
@@ -139,10 +138,7 @@ async fn create(session: &Session, options: VmCreate) -> anyhow::Result<()> {
         .await?
         .create_vm(request)
         .await;
-    let operation = response
-        .map_err(|s| from_status(&s))?
-        .into_inner()
-        .operation;
+    let operation = response.map_err(|s| not_begun(&s))?.into_inner().operation;
     finish(session, operation, &options.run).await?;
     if options.run.no_wait {
         Ok(())
@@ -455,10 +451,7 @@ async fn migrate(
         transfer: Some((&transfer.params()).into()),
     };
     let response = session.conductor().await?.migrate_vm(request).await;
-    let operation = response
-        .map_err(|s| from_status(&s))?
-        .into_inner()
-        .operation;
+    let operation = response.map_err(|s| not_begun(&s))?.into_inner().operation;
     let migration = operation.as_ref().and_then(migration_of);
     let finished = finish(session, operation, run).await;
     if let Some(id) = migration.filter(|_| !run.no_wait && !session.json())
@@ -480,10 +473,7 @@ async fn delete(session: &Session, vm: &str, run: &Run) -> anyhow::Result<()> {
         request_id: request_id(run.request_id),
     };
     let response = session.conductor().await?.delete_vm(request).await;
-    let operation = response
-        .map_err(|s| from_status(&s))?
-        .into_inner()
-        .operation;
+    let operation = response.map_err(|s| not_begun(&s))?.into_inner().operation;
     finish(session, operation, run).await
 }
 
@@ -530,8 +520,8 @@ async fn console(session: &Session, vm: &str, follow: bool) -> anyhow::Result<()
         follow,
     };
     let response = session.conductor().await?.read_console(request).await;
-    let mut stream = response.map_err(|s| from_status(&s))?.into_inner();
-    while let Some(part) = stream.message().await.map_err(|s| from_status(&s))? {
+    let mut stream = response.map_err(|s| ended(&s))?.into_inner();
+    while let Some(part) = stream.message().await.map_err(|s| ended(&s))? {
         if output::raw(&part.data).is_err() {
             // The reader has closed the pipe.
             break;

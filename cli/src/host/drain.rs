@@ -5,16 +5,15 @@ use berth_domain::operation::{self, DrainedVm, Operation, Progress};
 use berth_domain::refusal::{Code, Refusal};
 use berth_proto::conductor::v1::DrainHostRequest;
 use berth_proto::conductor::v1::drain_host_response::{Cordoned, Ended, Event, Plan};
-use berth_proto::operation::v1::ListOperationsRequest;
 use berth_proto::operation::v1::operation_service_client::OperationServiceClient;
+use berth_proto::operation::v1::{GetOperationRequest, ListOperationsRequest};
 use berth_proto::scheduler::v1::migration::Kind;
 use berth_proto::scheduler::v1::{PlannedMove, StuckVm};
-use berth_proto::status::from_status;
 use serde_json::json;
 
 use crate::arguments::{DrainOptions, HostMoves};
-use crate::session::{Session, read_all, request_id, resource, short};
-use crate::{all_pages, migration, output, progress};
+use crate::session::{Session, not_begun, read_all, request_id, resource, short};
+use crate::{all_pages, call, drained, migration, output, progress};
 
 /// Runs the command.
 pub(super) async fn run(session: &Session, verb: HostMoves) -> anyhow::Result<()> {
@@ -45,10 +44,40 @@ pub(super) async fn of_host(
     session: &Session,
     host: &Host,
 ) -> anyhow::Result<Option<(&'static str, String)>> {
+    let Some(id) = host.cordoned_by else {
+        return running(session, host).await;
+    };
+    let request = GetOperationRequest {
+        name: resource("operations", &id.to_string()),
+        ..GetOperationRequest::default()
+    };
+    let lift = format!("`berth host uncordon {}` lifts it", host.name);
+    let known = call!(session, OperationServiceClient, get_operation, request);
+    let operation: Operation = match known {
+        Ok(response) => response.operation.unwrap_or_default().try_into()?,
+        // Operations that have ended long ago are forgotten.
+        Err(refusal) if refusal.code == Code::NotFound => {
+            return Ok(Some(("cordoned by", format!("drain {id}; {lift}"))));
+        }
+        Err(refusal) => return Err(refusal.into()),
+    };
+    let Some(drain) = operation.drain().filter(|_| operation.is_done()) else {
+        return Ok(drained_by(&operation));
+    };
+    let (by, since) = (&drain.by, migration::time(operation.created_at));
+    let text = format!("drain {id}, for {by} since {since}; {lift}");
+    Ok(Some(("cordoned by", text)))
+}
+
+/// Returns the running drain of a host that was cordoned otherwise.
+async fn running(session: &Session, host: &Host) -> anyhow::Result<Option<(&'static str, String)>> {
     if !host.cordoned {
         return Ok(None);
     }
-    let request = ListOperationsRequest::default();
+    let request = ListOperationsRequest {
+        running_only: true,
+        ..ListOperationsRequest::default()
+    };
     let all = all_pages!(
         session,
         OperationServiceClient,
@@ -56,37 +85,18 @@ pub(super) async fn of_host(
         request,
         operations
     );
-    let drains = all
-        .into_iter()
-        .filter(|operation| operation.drain.is_some());
-    let drains: Vec<Operation> = read_all(drains.collect::<Vec<_>>())?;
-    let of_host = |operation: &&Operation| operation.drain().is_some_and(|d| d.host == host.name);
-    let Some(latest) = drains
-        .iter()
-        .filter(of_host)
-        .max_by_key(|o| (o.created_at, o.id))
-    else {
-        return Ok(None);
-    };
-    let Some(drain) = latest.drain() else {
-        return Ok(None);
-    };
-    let (id, by, since) = (latest.id, &drain.by, migration::time(latest.created_at));
-    if !latest.is_done() {
-        let tally = drain.tally();
-        let (moved, vms) = (tally.moved + tally.gone, drain.vms.len());
-        let text = format!("operation {id}, {moved} of {vms} VMs moved, for {by} since {since}");
-        return Ok(Some(("drained by", text)));
-    }
-    // It was cordoned by another hand, before or since.
-    if drain.was_cordoned || latest.cancelled {
-        return Ok(None);
-    }
-    let text = format!(
-        "drain {id}, for {by} since {since}; `berth host uncordon {}` lifts it",
-        host.name
-    );
-    Ok(Some(("cordoned by", text)))
+    let all: Vec<Operation> = read_all(all)?;
+    let drains = |operation: &&Operation| operation.drain().is_some_and(|d| d.host == host.name);
+    Ok(all.iter().find(drains).and_then(drained_by))
+}
+
+fn drained_by(operation: &Operation) -> Option<(&'static str, String)> {
+    let drain = operation.drain()?;
+    let (id, tally, vms) = (operation.id, drain.tally(), drain.vms.len());
+    let (moved, by) = (tally.moved + tally.gone, &drain.by);
+    let since = migration::time(operation.created_at);
+    let text = format!("operation {id}, {moved} of {vms} VMs moved, for {by} since {since}");
+    Some(("drained by", text))
 }
 
 /// How the VMs of a host are moved.
@@ -129,9 +139,9 @@ async fn drain(
         request_id: request_id(options.run.request_id),
     };
     let response = session.conductor().await?.drain_host(request).await;
-    let mut stream = response.map_err(|s| from_status(&s))?.into_inner();
+    let mut stream = response.map_err(|s| not_begun(&s))?.into_inner();
     let mut outcome = Outcome::default();
-    while let Some(message) = stream.message().await.map_err(|s| from_status(&s))? {
+    while let Some(message) = stream.message().await.map_err(|s| not_begun(&s))? {
         match message.event {
             Some(Event::Plan(plan)) => {
                 for stuck in &plan.stuck {
@@ -257,6 +267,13 @@ fn show(host: &str, plan: &Plan) {
         moves.chain(stuck).collect(),
         &none,
     );
+    let hints = plan.stuck.iter().filter_map(|stuck| {
+        let hint = stuck.refusal.as_ref()?.hint.as_deref()?;
+        Some((short(&stuck.vm), hint))
+    });
+    for line in drained::hints(hints) {
+        output::message(line);
+    }
 }
 
 fn word(planned: &PlannedMove) -> &'static str {
@@ -277,7 +294,7 @@ fn record(outcome: &mut Outcome, ended: Ended) -> anyhow::Result<()> {
         }
         Some(refusal) => {
             let refusal: Refusal = refusal.try_into()?;
-            output::message(format!("{vm} was not moved: {refusal}"));
+            output::message(drained::not_moved(&vm, &refusal));
             outcome.stayed.push((vm, refusal));
         }
     }

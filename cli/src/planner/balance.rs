@@ -18,12 +18,11 @@ use berth_proto::planner::v1::{
 };
 use berth_proto::scheduler::v1::GetVmRequest;
 use berth_proto::scheduler::v1::scheduler_service_client::SchedulerServiceClient;
-use berth_proto::status::from_status;
 use serde_json::json;
 
 use super::{number, text};
 use crate::arguments::Balance;
-use crate::session::{Session, request_id, resource, short};
+use crate::session::{Session, not_begun, request_id, resource, short};
 use crate::{call, output, progress};
 
 /// Runs the command.
@@ -250,9 +249,7 @@ async fn begin(session: &Session, planned: &BalanceMove) -> Result<Operation, Re
         ..Default::default()
     };
     let response = session.conductor().await?.migrate_vm(request).await;
-    let response = response
-        .map_err(|status| from_status(&status))?
-        .into_inner();
+    let response = response.map_err(|status| not_begun(&status))?.into_inner();
     let operation = response.operation.unwrap_or_default().try_into();
     operation.map_err(|error: berth_proto::convert::Invalid| {
         Refusal::new(Code::Internal, "INVALID_ANSWER", error.to_string())

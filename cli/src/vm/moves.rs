@@ -7,12 +7,11 @@ use berth_proto::conductor::v1::{
 use berth_proto::operation::v1::Operation;
 use berth_proto::scheduler::v1::move_service_client::MoveServiceClient;
 use berth_proto::scheduler::v1::{ScheduleMoveRequest, ScheduleUnshelveRequest};
-use berth_proto::status::from_status;
 
 use super::{explain, finish, show};
 use crate::arguments::{Moves, Run};
 use crate::call;
-use crate::session::{Session, request_id, resource};
+use crate::session::{Session, not_begun, request_id, resource};
 
 /// The requested flavor and host of a move.
 #[derive(Clone, Copy, Default)]
@@ -49,10 +48,7 @@ pub(super) async fn run(session: &Session, verb: Moves) -> anyhow::Result<()> {
                 request_id: request_id(run.request_id),
             };
             let response = session.conductor().await?.revert_resize(request).await;
-            let operation = response
-                .map_err(|s| from_status(&s))?
-                .into_inner()
-                .operation;
+            let operation = response.map_err(|s| not_begun(&s))?.into_inner().operation;
             follow(session, &vm, operation, &run).await
         }
         Moves::Evacuate {
@@ -74,10 +70,7 @@ pub(super) async fn run(session: &Session, verb: Moves) -> anyhow::Result<()> {
                 request_id: request_id(run.request_id),
             };
             let response = session.conductor().await?.shelve_vm(request).await;
-            let operation = response
-                .map_err(|s| from_status(&s))?
-                .into_inner()
-                .operation;
+            let operation = response.map_err(|s| not_begun(&s))?.into_inner().operation;
             follow(session, &vm, operation, &run).await
         }
         Moves::Unshelve {
@@ -122,10 +115,7 @@ pub(super) async fn cold(
             request_id,
         };
         let response = conductor.evacuate_vm(request).await;
-        response
-            .map_err(|s| from_status(&s))?
-            .into_inner()
-            .operation
+        response.map_err(|s| not_begun(&s))?.into_inner().operation
     } else {
         let request = ResizeVmRequest {
             vm: resource("vms", vm),
@@ -135,10 +125,7 @@ pub(super) async fn cold(
             request_id,
         };
         let response = conductor.resize_vm(request).await;
-        response
-            .map_err(|s| from_status(&s))?
-            .into_inner()
-            .operation
+        response.map_err(|s| not_begun(&s))?.into_inner().operation
     };
     follow(session, vm, operation, run).await
 }
@@ -149,11 +136,7 @@ async fn confirm(session: &Session, vm: &str, run: Run) -> anyhow::Result<()> {
         request_id: request_id(run.request_id),
     };
     let response = session.conductor().await?.confirm_resize(request).await;
-    match response
-        .map_err(|s| from_status(&s))?
-        .into_inner()
-        .operation
-    {
+    match response.map_err(|s| not_begun(&s))?.into_inner().operation {
         Some(operation) => follow(session, vm, Some(operation), &run).await,
         // There was nothing to delete: it is done.
         None => show(session, vm).await,
@@ -184,10 +167,7 @@ async fn unshelve(
         request_id: request_id(run.request_id),
     };
     let response = session.conductor().await?.unshelve_vm(request).await;
-    let operation = response
-        .map_err(|s| from_status(&s))?
-        .into_inner()
-        .operation;
+    let operation = response.map_err(|s| not_begun(&s))?.into_inner().operation;
     follow(session, vm, operation, run).await
 }
 

@@ -3,20 +3,16 @@
 use berth_proto::conductor::v1::{
     RebootVmRequest, RebuildVmRequest, SnapshotVmRequest, StartVmRequest, StopVmRequest,
 };
-use berth_proto::status::from_status;
 
 use super::{finish, show};
 use crate::arguments::{Power, Run};
-use crate::session::{Session, request_id, resource};
+use crate::session::{Session, not_begun, request_id, resource};
 
 /// Calls a conductor, and returns the operation from its response.
 macro_rules! begin {
     ($session:expr, $method:ident, $request:expr) => {{
         let response = $session.conductor().await?.$method($request).await;
-        response
-            .map_err(|s| from_status(&s))?
-            .into_inner()
-            .operation
+        response.map_err(|s| not_begun(&s))?.into_inner().operation
     }};
 }
 

@@ -15,7 +15,9 @@ mod server;
 mod shape;
 
 use std::collections::BTreeSet;
+use std::io::{Read as _, Write as _};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use berth_domain::refusal::{Code, HostRefusal, Refusal};
@@ -312,6 +314,65 @@ fn no_address_reaches_the_terminal_raw() {
         output.stderr.contains(r"127.0.0.1:1\u{1b}[2J"),
         "{output:#?}"
     );
+}
+
+/// Goal: a conductor that is lost before it answers is reported as what it is, whichever command called
+/// it: nobody knows whether the request is carried out, and the hint says how to find out.
+/// Method: every command, with a conductor that closes each connection once a request has come.
+#[test]
+fn a_lost_conductor_is_an_unknown_outcome() {
+    let site = Site::start();
+    let (address, calls) = lossy_conductor();
+    site.state.lock().unwrap().shape.address = address;
+    let mut begun = 0;
+    for command in COMMANDS {
+        let before = calls.load(Ordering::SeqCst);
+        let words: Vec<&str> = command.split_whitespace().collect();
+        let output = site.berth(&words);
+        if calls.load(Ordering::SeqCst) == before {
+            continue;
+        }
+        assert_eq!(output.status, Some(3), "{command}: {output:#?}");
+        let is_read = output.stderr.contains("(STREAM_BROKEN)");
+        let is_unknown =
+            output.stderr.contains("(OUTCOME_UNKNOWN)") && output.stderr.contains("\nhint: ");
+        assert!(is_read != is_unknown, "{command}: {output:#?}");
+        begun += u32::from(is_unknown);
+    }
+    assert!(begun >= 16, "{begun} commands that change something");
+}
+
+/// Starts a conductor that closes each connection once a request has come; it counts them.
+fn lossy_conductor() -> (String, Arc<AtomicUsize>) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = calls.clone();
+    std::thread::spawn(move || {
+        for connection in listener.incoming() {
+            counted.fetch_add(1, Ordering::SeqCst);
+            let _ = read_request(connection.unwrap());
+        }
+    });
+    (address, calls)
+}
+
+/// Reads frames of HTTP/2 up to the head of the first request.
+fn read_request(mut connection: std::net::TcpStream) -> std::io::Result<()> {
+    const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    const HEADERS: u8 = 1;
+    connection.write_all(&SETTINGS)?;
+    connection.read_exact(&mut [0; 24])?;
+    loop {
+        let mut head = [0; 9];
+        connection.read_exact(&mut head)?;
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+        let mut frame = (&connection).take(length.into());
+        std::io::copy(&mut frame, &mut std::io::sink())?;
+        if head[3] == HEADERS {
+            return Ok(());
+        }
+    }
 }
 
 /// Goal: programs get the exact text, and JSON that is valid.
