@@ -18,7 +18,7 @@ use crate::engine::{Commit, Goal, OnRefusal, Outstanding, Saga};
 use crate::facts::Facts;
 use crate::plan::Memory;
 use crate::reconcile::{Miss, Poll};
-use crate::refusals::{self, Reading};
+use crate::refusals::{self, NoOutcome, Reading};
 
 /// How often a call is made that is not answered, before the step counts as failed.
 const CALLS_MAX: u32 = 4;
@@ -98,7 +98,7 @@ impl Saga {
                 // It has not registered with the scheduler yet.
                 let message =
                     format!("the agent of host {host} was restarted and is not registered yet");
-                return self.unanswered(goal, &host, message);
+                return self.unanswered(goal, &host, NoOutcome::silence(message));
             }
         }
         self.go(goal)
@@ -126,7 +126,7 @@ impl Saga {
         match refusals::read(failure) {
             Reading::LeaseLost => Effect::Done(Ended::LeaseLost),
             Reading::AgentRestarted(_) => self.refresh(goal, Some((host.clone(), incarnation))),
-            Reading::OutcomeUnknown(message) => self.unanswered(goal, host, message),
+            Reading::OutcomeUnknown(why) => self.unanswered(goal, host, why),
             Reading::Refused(refusal) => self.refused(goal, host, refusal),
         }
     }
@@ -157,21 +157,21 @@ impl Saga {
     }
 
     /// No answer came: the call may have been carried out, or may still be.
-    pub(crate) fn unanswered(&mut self, goal: Goal, host: &HostName, message: String) -> Effect {
+    pub(crate) fn unanswered(&mut self, goal: Goal, host: &HostName, why: NoOutcome) -> Effect {
         self.failures += 1;
         match goal {
             Goal::Call(step) if self.is_settled_from(step) && self.failures >= CALLS_MAX => {
-                self.transfer.record_error(&message);
+                self.transfer.record_error(&why.message);
                 self.go(Goal::Settle(Poll::Source))
             }
             Goal::Call(step) if self.can_give_up() && self.failures >= CALLS_MAX => {
-                self.fail(step, refusals::unreachable(host, &message))
+                self.fail(step, refusals::unreachable(host, &why))
             }
             Goal::Call(step) | Goal::Undo(step) => {
-                let why = refusals::unreachable(host, &message);
+                let why = refusals::unreachable(host, &why);
                 self.log_and_wait(goal, step, host, &why)
             }
-            Goal::Settle(poll) => self.settle_answered(poll, Err(Miss::Silent(message))),
+            Goal::Settle(poll) => self.settle_answered(poll, Err(Miss::Silent(why.message))),
             Goal::Plan | Goal::Begin(_) | Goal::Leave | Goal::Next => {
                 self.wait(Goal::Plan, Backoff::CALL)
             }

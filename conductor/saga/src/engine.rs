@@ -28,7 +28,7 @@ use crate::facts::Facts;
 use crate::journal::Journal;
 use crate::plan::{Action, Context, Memory, Script, Undo, script};
 use crate::reconcile::{Poll, Transfer};
-use crate::refusals;
+use crate::refusals::{self, NoOutcome};
 
 /// After how many failures in a row an undo or a deletion logs that it waits.
 const LOG_AFTER_FAILURES: u32 = 3;
@@ -533,8 +533,8 @@ impl Saga {
 
     pub(crate) fn call(&mut self, goal: Goal, host: HostName, call: Call) -> Effect {
         let Some(known) = self.context.facts.hosts.get(&host) else {
-            let message = refusals::host_unknown(&host).message;
-            return self.unanswered(goal, &host, message);
+            let why = NoOutcome::silence(refusals::host_unknown(&host).message);
+            return self.unanswered(goal, &host, why);
         };
         let effect = Effect::Call(Box::new(AgentCall {
             host: host.clone(),

@@ -18,21 +18,43 @@ pub(crate) enum Reading {
     /// The agent was restarted: read its facts and call again.
     AgentRestarted(Refusal),
     /// It may have had its effects, now or later.
-    OutcomeUnknown(String),
+    OutcomeUnknown(NoOutcome),
     /// It had none.
     Refused(Refusal),
+}
+
+/// Why it is not known whether a call had its effects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NoOutcome {
+    /// Why, as a sentence.
+    pub(crate) message: String,
+    /// What the agent answered; absent where no answer came.
+    pub(crate) answer: Option<Refusal>,
+}
+
+impl NoOutcome {
+    /// No answer came.
+    pub(crate) fn silence(message: String) -> Self {
+        Self {
+            message,
+            answer: None,
+        }
+    }
 }
 
 /// Reads why an agent's answer is not there.
 pub(crate) fn read(failure: Failure) -> Reading {
     match failure {
-        Failure::Unreachable { message } => Reading::OutcomeUnknown(message),
+        Failure::Unreachable { message } => Reading::OutcomeUnknown(NoOutcome::silence(message)),
         Failure::Refused(refusal) if is_lease_lost(&refusal) => Reading::LeaseLost,
         Failure::Refused(refusal) if refusal.reason == STALE_INCARNATION => {
             Reading::AgentRestarted(refusal)
         }
         Failure::Refused(refusal) if is_outcome_unknown(&refusal) => {
-            Reading::OutcomeUnknown(refusal.message)
+            Reading::OutcomeUnknown(NoOutcome {
+                message: refusal.message.clone(),
+                answer: Some(refusal),
+            })
         }
         Failure::Refused(refusal) => Reading::Refused(refusal),
     }
@@ -48,17 +70,22 @@ pub(crate) fn is_outcome_unknown(refusal: &Refusal) -> bool {
     matches!(refusal.code, Code::Unavailable | Code::DeadlineExceeded)
 }
 
-/// An agent did not answer, however often it was called.
-pub(crate) fn unreachable(host: &HostName, message: &str) -> Refusal {
-    Refusal::new(
-        Code::Unavailable,
-        "HOST_UNREACHABLE",
-        format!("the agent of host {host} does not answer: {message}"),
-    )
-    .with("host", host)
-    .with_hint(format!(
-        "see whether the compute agent of host {host} runs and can be reached from the conductor"
-    ))
+/// An agent did not answer, or answered that it cannot do it now, however often it was called.
+pub(crate) fn unreachable(host: &HostName, why: &NoOutcome) -> Refusal {
+    let refuse = |what: &str| {
+        let message = format!("the agent of host {host} {what}: {}", why.message);
+        Refusal::new(Code::Unavailable, "HOST_UNREACHABLE", message).with("host", host)
+    };
+    let Some(answer) = &why.answer else {
+        return refuse("does not answer").with_hint(format!(
+            "see whether the compute agent of host {host} runs and can be reached from the conductor"
+        ));
+    };
+    // What helps is for the agent to say.
+    Refusal {
+        hint: answer.hint.clone(),
+        ..refuse("cannot do it now").with("agent_reason", &answer.reason)
+    }
 }
 
 /// An undo or a deletion waits for an agent; this is logged once.

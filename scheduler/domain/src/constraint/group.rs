@@ -26,6 +26,7 @@ pub fn check(view: &HostView, demand: &Demand) -> Result<(), Violation> {
         GroupPolicy::Affinity => Err(Violation::Affinity {
             group: group.name.clone(),
             hosts: group.hosts.keys().take(2).cloned().collect(),
+            is_separated: group.is_separated,
         }),
         GroupPolicy::AntiAffinity if members >= group.limit => Err(Violation::AntiAffinity {
             group: group.name.clone(),

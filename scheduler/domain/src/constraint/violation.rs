@@ -93,6 +93,8 @@ pub enum Violation {
         group: ServerGroupName,
         /// Where they are; at most two hosts.
         hosts: Vec<HostName>,
+        /// Whether an evacuation separated them.
+        is_separated: bool,
     },
     /// It has enough members of the guest's server group.
     AntiAffinity {
@@ -422,15 +424,24 @@ impl fmt::Display for Violation {
                 "none of its aggregates says {key}={}",
                 requested.join(" or ")
             ),
-            Self::Affinity { group, hosts } => {
+            Self::Affinity {
+                group,
+                hosts,
+                is_separated,
+            } => {
                 let names: Vec<&str> = hosts.iter().map(HostName::as_str).collect();
-                match names[..] {
-                    [host] => write!(f, "the members of server group {group} are on host {host}"),
-                    _ => write!(
+                let names = names.join(" and ");
+                match (hosts.len(), is_separated) {
+                    (1, _) => write!(f, "the members of server group {group} are on host {names}"),
+                    (_, true) => write!(
                         f,
-                        "a member of server group {group} moves between hosts {}, and affinity \
-                         waits for it",
-                        names.join(" and ")
+                        "the members of server group {group} are on hosts {names}, since an \
+                         evacuation separated it"
+                    ),
+                    (_, false) => write!(
+                        f,
+                        "a member of server group {group} moves between hosts {names}, and affinity \
+                         waits for it"
                     ),
                 }
             }
