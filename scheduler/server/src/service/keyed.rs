@@ -1,8 +1,9 @@
 //! Request ids: from a message to the key under which its response is recorded.
 //!
 //! The key holds a hash of the message without its id, so that one id used for two different
-//! requests is detected. The conductor is not part of it: a user whose conductor died
-//! retries at another one, with the same id, and gets the first response.
+//! requests is detected. The conductor is not part of it, nor what it adds (a plan, what a fence command
+//! printed): a user whose conductor died retries at another one, with the same id, and gets the first
+//! response.
 
 use berth_process::access;
 use berth_proto::convert::field;
@@ -22,35 +23,55 @@ pub(crate) trait Keyed: Message {
     /// Takes the request id out.
     fn take_request_id(&mut self) -> String;
 
-    /// Exchanges the conductor that executes the request, and what it adds, if it names one.
-    fn swap_carrier(&mut self, _carrier: &mut Carrier) {}
+    /// Returns a hash of what the user requests: without what a conductor adds, which may be something
+    /// else the next time.
+    fn payload_hash(&mut self) -> u128;
+
+    /// Returns the conductor that executes the request, if it names one.
+    fn conductor(&self) -> &str {
+        ""
+    }
 }
 
-/// The conductor that executes a request, the duration of its lease, and what the conductor found out
-/// for the request: for the same one it may be something else the next time.
-#[derive(Default)]
-pub(crate) struct Carrier {
-    conductor: String,
-    lease_ttl: Option<prost_types::Duration>,
-    moves: Vec<scheduler::v1::PlannedMove>,
-}
-
+/// Lists the messages, with the fields that a conductor adds; `carried`: the conductor is one of them.
 macro_rules! keyed {
-    ($($method:literal: $message:ty $(, $carrier:ident)?;)*) => {$(
-        impl Keyed for $message {
-            const METHOD: &'static str = $method;
+    (@conductor carried $message:ident) => { &$message.conductor };
+    (@conductor added $message:ident) => { "" };
+    ($($method:literal: $message:ty $(, $how:ident($($field:ident),*))?;)*) => {
+        $(
+            impl Keyed for $message {
+                const METHOD: &'static str = $method;
 
-            fn take_request_id(&mut self) -> String {
-                std::mem::take(&mut self.request_id)
-            }
-            $(
-                fn swap_carrier(&mut self, $carrier: &mut Carrier) {
-                    std::mem::swap(&mut self.conductor, &mut $carrier.conductor);
-                    std::mem::swap(&mut self.lease_ttl, &mut $carrier.lease_ttl);
+                fn take_request_id(&mut self) -> String {
+                    std::mem::take(&mut self.request_id)
                 }
-            )?
-        }
-    )*};
+
+                fn payload_hash(&mut self) -> u128 {
+                    $($(let $field = std::mem::take(&mut self.$field);)*)?
+                    let hash = xxh3_128(&self.encode_to_vec());
+                    $($(self.$field = $field;)*)?
+                    hash
+                }
+
+                $(
+                    fn conductor(&self) -> &str {
+                        keyed!(@conductor $how self)
+                    }
+                )?
+            }
+        )*
+
+        /// Each message: its full name, the fields that a conductor adds, and how it is hashed.
+        #[cfg(test)]
+        const KEYED: &[tests::KeyedMessage] = &[$(
+            (
+                <$message as prost::Name>::NAME,
+                <$message as prost::Name>::PACKAGE,
+                &[$($(stringify!($field)),*)?],
+                tests::hash_of::<$message>,
+            ),
+        )*];
+    };
 }
 
 keyed! {
@@ -58,7 +79,7 @@ keyed! {
     "CordonHost": host::v1::CordonHostRequest;
     "UncordonHost": host::v1::UncordonHostRequest;
     "RemoveHost": host::v1::RemoveHostRequest;
-    "FenceHost": host::v1::FenceHostRequest;
+    "FenceHost": host::v1::FenceHostRequest, added(incarnation, output, on_behalf_of);
     "WriteOffPmem": host::v1::WriteOffPmemRequest;
     "CreateResourceProvider": placement::v1::CreateResourceProviderRequest;
     "DeleteResourceProvider": placement::v1::DeleteResourceProviderRequest;
@@ -89,16 +110,17 @@ keyed! {
     "DeleteFlavor": scheduler::v1::DeleteFlavorRequest;
     "CreatePciAlias": scheduler::v1::CreatePciAliasRequest;
     "DeletePciAlias": scheduler::v1::DeletePciAliasRequest;
-    "ScheduleVm": scheduler::v1::ScheduleVmRequest, carrier;
-    "ScheduleMigration": scheduler::v1::ScheduleMigrationRequest, carrier;
+    "ScheduleVm": scheduler::v1::ScheduleVmRequest, carried(conductor, lease_ttl);
+    "ScheduleMigration": scheduler::v1::ScheduleMigrationRequest, carried(conductor, lease_ttl);
     "ScheduleNext": scheduler::v1::ScheduleNextRequest;
-    "BeginDelete": scheduler::v1::BeginDeleteRequest, carrier;
-    "BeginPower": scheduler::v1::BeginPowerRequest, carrier;
-    "ScheduleMove": scheduler::v1::ScheduleMoveRequest, carrier;
-    "ScheduleUnshelve": scheduler::v1::ScheduleUnshelveRequest, carrier;
-    "ConfirmResize": scheduler::v1::ConfirmResizeRequest, carrier;
-    "BeginRevertResize": scheduler::v1::BeginRevertResizeRequest, carrier;
-    "BeginShelve": scheduler::v1::BeginShelveRequest, carrier;
+    "BeginDelete": scheduler::v1::BeginDeleteRequest, carried(conductor, lease_ttl);
+    "BeginDrain": scheduler::v1::BeginDrainRequest, carried(conductor, lease_ttl, moves);
+    "BeginPower": scheduler::v1::BeginPowerRequest, carried(conductor, lease_ttl);
+    "ScheduleMove": scheduler::v1::ScheduleMoveRequest, carried(conductor, lease_ttl);
+    "ScheduleUnshelve": scheduler::v1::ScheduleUnshelveRequest, carried(conductor, lease_ttl);
+    "ConfirmResize": scheduler::v1::ConfirmResizeRequest, carried(conductor, lease_ttl);
+    "BeginRevertResize": scheduler::v1::BeginRevertResizeRequest, carried(conductor, lease_ttl);
+    "BeginShelve": scheduler::v1::BeginShelveRequest, carried(conductor, lease_ttl);
     "CancelOperation": operation::v1::CancelOperationRequest;
     "ForceCompleteOperation": operation::v1::ForceCompleteOperationRequest;
     "Advance": operation::v1::AdvanceRequest;
@@ -112,20 +134,6 @@ keyed! {
     "RevokeCertificate": cluster::v1::RevokeCertificateRequest;
     "ReinstateCertificate": cluster::v1::ReinstateCertificateRequest;
     "UnregisterService": cluster::v1::UnregisterServiceRequest;
-}
-
-impl Keyed for scheduler::v1::BeginDrainRequest {
-    const METHOD: &'static str = "BeginDrain";
-
-    fn take_request_id(&mut self) -> String {
-        std::mem::take(&mut self.request_id)
-    }
-
-    fn swap_carrier(&mut self, carrier: &mut Carrier) {
-        std::mem::swap(&mut self.conductor, &mut carrier.conductor);
-        std::mem::swap(&mut self.lease_ttl, &mut carrier.lease_ttl);
-        std::mem::swap(&mut self.moves, &mut carrier.moves);
-    }
 }
 
 /// The caller, and the key under which the response is recorded.
@@ -186,67 +194,153 @@ pub(crate) fn open<T: Keyed>(request: Request<T>) -> Result<(T, Caller), Status>
     let (_, extensions, mut message) = request.into_parts();
     let id = message.take_request_id();
     let id = field::optional_uuid(&id, "request_id")?;
-    let mut carrier = Carrier::default();
-    message.swap_carrier(&mut carrier);
-    if let Some(name) = carrier.conductor.strip_prefix("services/") {
+    if let Some(name) = message.conductor().strip_prefix("services/") {
         access::check_conductor(&extensions, name)?;
     }
     let key = id.map(|id| RequestKey {
         method: T::METHOD.to_owned(),
         id,
-        payload_hash: xxh3_128(&message.encode_to_vec()),
+        payload_hash: message.payload_hash(),
     });
-    message.swap_carrier(&mut carrier);
     Ok((message, Caller { principal, key }))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use prost_reflect::{
+        DescriptorPool, DynamicMessage, FieldDescriptor, Kind, MapKey, MessageDescriptor, Value,
+    };
+
     use super::*;
-    use scheduler::v1::ScheduleVmRequest;
 
-    fn open_for(conductor: &str, vm: &str) -> (ScheduleVmRequest, u128) {
-        let message = ScheduleVmRequest {
-            vm: vm.to_owned(),
-            conductor: conductor.to_owned(),
-            lease_ttl: Some(field::duration(conductor.len() as u64 * 1000)),
-            request_id: "01234567-89ab-7def-8123-456789abcdef".to_owned(),
-            ..ScheduleVmRequest::default()
-        };
-        let (message, caller) = open(Request::new(message)).unwrap();
-        (message, caller.key.unwrap().payload_hash)
+    /// The name of a message and its package, the fields that a conductor adds, and its hash.
+    pub(super) type KeyedMessage = (&'static str, &'static str, &'static [&'static str], Hash);
+    type Hash = fn(&DynamicMessage) -> u128;
+
+    /// Opens a message; what a handler gets of it is all but the request id.
+    pub(super) fn hash_of<T: Keyed + Default>(message: &DynamicMessage) -> u128 {
+        let opened = T::decode(&*message.encode_to_vec()).expect("the same message");
+        let (opened, caller) = open(Request::new(opened)).expect("a good request");
+        let mut rest = message.clone();
+        rest.clear_field_by_name("request_id");
+        let rest = T::decode(&*rest.encode_to_vec()).expect("the same message");
+        assert!(opened.encode_to_vec() == rest.encode_to_vec(), "{message}");
+        caller.key.expect("a request id").payload_hash
     }
 
-    /// Goal: a request that is repeated through another conductor is the same request.
+    /// What a user says in the requests to which conductors add something. A new field of one of these
+    /// is here, or among those that are added.
+    const OF_USERS: &[(&str, &[&str])] = &[
+        ("FenceHostRequest", &["name", "method"]),
+        (
+            "ScheduleVmRequest",
+            &["vm", "uid", "template", "requested_host", "validate_only"],
+        ),
+        (
+            "ScheduleMigrationRequest",
+            &["vm", "requested_host", "validate_only", "transfer"],
+        ),
+        ("BeginDeleteRequest", &["vm"]),
+        ("BeginDrainRequest", &["host", "spec"]),
+        ("BeginPowerRequest", &["vm", "power"]),
+        (
+            "ScheduleMoveRequest",
+            &[
+                "vm",
+                "flavor",
+                "requested_host",
+                "verify",
+                "evacuate",
+                "validate_only",
+                "preferred_host",
+                "preferred_assignment",
+            ],
+        ),
+        (
+            "ScheduleUnshelveRequest",
+            &["vm", "requested_host", "validate_only"],
+        ),
+        ("ConfirmResizeRequest", &["vm"]),
+        ("BeginRevertResizeRequest", &["vm"]),
+        ("BeginShelveRequest", &["vm"]),
+    ];
+
+    /// Goal: one id for two different requests is detected, and a request that is repeated through
+    /// another conductor is the same request, whatever that one adds. Method: every field of every
+    /// message with a request id, set or not.
     #[test]
-    fn the_conductor_is_not_part_of_a_request() {
-        let (message, first) = open_for("services/c1", "vms/a");
-        assert_eq!(message.conductor, "services/c1");
-        assert!(message.lease_ttl.is_some() && message.request_id.is_empty());
-        assert_eq!(open_for("services/other", "vms/a").1, first);
-        assert_ne!(open_for("services/c1", "vms/b").1, first);
+    fn what_a_conductor_adds_is_no_part_of_a_request() {
+        let pool = DescriptorPool::decode(berth_proto::DESCRIPTOR_SET).expect("descriptors");
+        let mut fields = 0;
+        for (name, package, added, hash) in super::KEYED {
+            let message = pool.get_message_by_name(&format!("{package}.{name}"));
+            let message = message.expect("it is in the descriptors");
+            let plain = with_id(&message);
+            let plain_hash = hash(&plain);
+            let mut of_users = BTreeSet::new();
+            for field in message
+                .fields()
+                .filter(|field| field.name() != "request_id")
+            {
+                let mut changed = plain.clone();
+                changed.set_field(&field, sample(&field));
+                let is_part = hash(&changed) != plain_hash;
+                let is_added = added.contains(&field.name());
+                assert_eq!(is_part, !is_added, "{} of {name}", field.name());
+                if is_part {
+                    of_users.insert(field.name().to_owned());
+                }
+                fields += 1;
+            }
+            let listed = OF_USERS.iter().find(|(of, _)| of == name);
+            assert_eq!(listed.is_some(), !added.is_empty(), "{name}");
+            if let Some((_, listed)) = listed {
+                let listed = listed.iter().map(|&field| field.to_owned());
+                assert_eq!(of_users, listed.collect(), "{name}");
+            }
+        }
+        println!("{} messages, {fields} fields", super::KEYED.len());
+        assert!(super::KEYED.len() > 50 && fields > 150, "{fields}");
     }
 
-    /// Goal: a drain that is repeated is the same request, although the conductor has planned again.
-    #[test]
-    fn the_plan_is_not_part_of_a_request() {
-        let open_with = |host: &str, vms: &[&str]| {
-            let planned = |vm: &&str| scheduler::v1::PlannedMove {
-                vm: format!("vms/{vm}"),
-                ..scheduler::v1::PlannedMove::default()
-            };
-            let message = scheduler::v1::BeginDrainRequest {
-                host: host.to_owned(),
-                moves: vms.iter().map(planned).collect(),
-                request_id: "01234567-89ab-7def-8123-456789abcdef".to_owned(),
-                ..scheduler::v1::BeginDrainRequest::default()
-            };
-            let (message, caller) = open(Request::new(message)).unwrap();
-            (message.moves.len(), caller.key.unwrap().payload_hash)
-        };
-        let (moves, first) = open_with("hosts/h1", &["a", "b"]);
-        assert_eq!(moves, 2);
-        assert_eq!(open_with("hosts/h1", &[]).1, first);
-        assert_ne!(open_with("hosts/h2", &["a", "b"]).1, first);
+    fn with_id(message: &MessageDescriptor) -> DynamicMessage {
+        let mut plain = DynamicMessage::new(message.clone());
+        let id = "01234567-89ab-7def-8123-456789abcdef".to_owned();
+        plain.set_field_by_name("request_id", Value::String(id));
+        plain
+    }
+
+    fn sample(field: &FieldDescriptor) -> Value {
+        let kind = field.kind();
+        if field.is_map() {
+            return Value::Map([(MapKey::String("a".to_owned()), map_value(&kind))].into());
+        }
+        match field.is_list() {
+            true => Value::List(vec![value(&kind)]),
+            false => value(&kind),
+        }
+    }
+
+    fn map_value(entry: &Kind) -> Value {
+        let entry = entry.as_message().expect("entries are messages");
+        value(&entry.map_entry_value_field().kind())
+    }
+
+    fn value(kind: &Kind) -> Value {
+        match kind {
+            Kind::Message(message) => Value::Message(DynamicMessage::new(message.clone())),
+            Kind::Enum(_) => Value::EnumNumber(1),
+            Kind::String => Value::String("services/c1".to_owned()),
+            Kind::Bytes => Value::Bytes(vec![1].into()),
+            Kind::Bool => Value::Bool(true),
+            Kind::Int32 | Kind::Sint32 | Kind::Sfixed32 => Value::I32(1),
+            Kind::Int64 | Kind::Sint64 | Kind::Sfixed64 => Value::I64(1),
+            Kind::Uint32 | Kind::Fixed32 => Value::U32(1),
+            Kind::Uint64 | Kind::Fixed64 => Value::U64(1),
+            Kind::Float => Value::F32(1.0),
+            Kind::Double => Value::F64(1.0),
+        }
     }
 }
