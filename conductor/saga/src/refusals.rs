@@ -146,3 +146,37 @@ pub(crate) fn unexpected_answer(what: &str) -> Refusal {
         format!("the agent answered {what} with something else"),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: whoever reads why a call was given up gets the hint of the one who knows: the agent's own
+    /// if it answered.
+    #[test]
+    fn an_agent_that_answered_says_what_helps() {
+        let host = HostName::new("h1").unwrap();
+        let given_up = |failure| {
+            let Reading::OutcomeUnknown(why) = read(failure) else {
+                panic!("its outcome is not known");
+            };
+            unreachable(&host, &why)
+        };
+        let (message, early) = ("no route".to_owned(), "it was made in the future");
+        let silent = given_up(Failure::Unreachable { message });
+        let answer = Refusal::new(Code::Unavailable, "GRANT_INVALID", early);
+        let plain = given_up(Failure::Refused(answer.clone()));
+        let hinted = given_up(Failure::Refused(answer.with_hint("compare the clocks")));
+        for refusal in [&silent, &plain, &hinted] {
+            assert_eq!(refusal.reason, "HOST_UNREACHABLE");
+        }
+        assert!(
+            silent
+                .hint
+                .is_some_and(|hint| hint.contains("agent of host h1 runs"))
+        );
+        assert_eq!(plain.hint, None);
+        assert_eq!(hinted.hint.as_deref(), Some("compare the clocks"));
+        assert!(hinted.message.contains(early), "{hinted}");
+    }
+}
