@@ -5,6 +5,8 @@
 //!   PmemCSIDeployment v1beta1 ───┼─▶ convert ─▶ BerthStorage ─▶ desired ─▶ plan ─▶ writes
 //!   BerthStorage v1alpha1 ───────┘                  │
 //!                                                   └─▶ safety: refused, with the reason
+//!
+//!   election, permit: may it write?    watches ─▶ queue ─▶ deployment: one pass ─▶ status, event
 //! ```
 //!
 //! | module | what |
@@ -14,11 +16,10 @@
 //! | [`desired`] | the objects of a deployment |
 //! | [`diff`] | whether an object in the cluster is as desired |
 //! | [`plan`] | the writes that make the cluster's objects the desired ones |
-//! | [`reconcile`] | one pass: observe, plan, write |
 //! | [`safety`] | what is refused: objects of others, stranded volumes, nodes selected twice |
-//! | [`status`] | the reported state, computed from what is observed |
+//! | [`reconcile`] | the objects of a deployment: observe, plan, write |
 //!
-//! Invariant: all modules but `reconcile` are functions of their arguments and do no I/O.
+//! Invariant: down to `election` in this table all are functions of their arguments and do no I/O.
 
 pub mod convert;
 pub mod desired;

@@ -10,8 +10,11 @@
 //! Not here: revocation, which the cluster does (`revoked`). An authority of which the key was stolen is
 //! replaced.
 //!
-//! Invariant: nothing is overwritten but by a renewal, a key is readable by its owner alone from its
-//! first byte on, and no key is returned.
+//! A program that keeps certificates elsewhere than in files opens an authority with
+//! [`Authority::from_pem`] and calls [`Authority::sign`], the only function that returns a key.
+//!
+//! Invariant: nothing is overwritten but by a renewal, and a key is readable by its owner alone from its
+//! first byte on.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -23,7 +26,7 @@ use std::time::Duration;
 use rcgen::string::Ia5String;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
-    Issuer, KeyPair, KeyUsagePurpose, SanType,
+    Issuer, KeyPair, KeyUsagePurpose, PublicKeyData as _, SanType,
 };
 
 use rustls::pki_types::CertificateDer;
@@ -31,6 +34,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::identity::{self, Anonymous, Identity, PMEM_NODE_CONTROLLER, PMEM_REGISTRY};
 use crate::material::{self, certificates, read_key};
+use crate::pem;
 use crate::role::{PREFIX, Role};
 
 /// The default validity of an authority, in days.
@@ -213,13 +217,39 @@ impl Authority {
         let none = || Error::Wrong(format!("{} holds no private key", key.display()));
         let pem = String::from_utf8(read_key(key)?).map_err(|_| none())?;
         let pair = KeyPair::from_pem(&pem).map_err(|_| none())?;
+        Self::new(own, pair, &cert.display().to_string())
+    }
+
+    /// Opens the authority of which certificate and key are in memory. Of several certificates the first
+    /// one is the authority's.
+    ///
+    /// # Errors
+    ///
+    /// When they are none.
+    pub fn from_pem(cert: &[u8], key: &[u8]) -> Result<Self, Error> {
+        let own = pem::certificates(cert, "the authority").map_err(Error::Wrong)?;
+        let key = std::str::from_utf8(key).ok();
+        let pair = key.and_then(|key| KeyPair::from_pem(key).ok());
+        let pair = pair.ok_or_else(|| {
+            Error::Wrong("the authority's key is no private key in PEM form".to_owned())
+        })?;
+        Self::new(own[0].clone(), pair, "it")
+    }
+
+    fn new(own: CertificateDer<'static>, pair: KeyPair, shown: &str) -> Result<Self, Error> {
+        let public = pair.subject_public_key_info();
         let issuer = Issuer::from_ca_cert_der(&own, pair)?;
         if !issuer.key_usages().contains(&KeyUsagePurpose::KeyCertSign) {
-            let what = format!("{} is not the certificate of an authority", cert.display());
+            let what = format!("{shown} is not the certificate of an authority");
             return Err(Error::Wrong(what));
         }
-        let not_after = not_after(&own)
-            .ok_or_else(|| Error::Wrong(format!("{} has no end of validity", cert.display())))?;
+        let (_, parsed) = X509Certificate::from_der(&own)
+            .map_err(|_| Error::Wrong(format!("{shown} is no X.509 certificate")))?;
+        if parsed.public_key().raw != public {
+            let what = format!("{shown} is the certificate of another key");
+            return Err(Error::Wrong(what));
+        }
+        let not_after = parsed.validity().not_after.timestamp();
         Ok(Self {
             issuer,
             own,
@@ -234,7 +264,7 @@ impl Authority {
     /// When they exist already, or the spec is invalid.
     pub fn issue(&self, spec: &CertificateSpec, pair: &Pair) -> Result<(), Error> {
         pair.expect_free()?;
-        let (cert, key) = self.make(spec)?;
+        let (cert, key) = self.sign(spec)?;
         create(&pair.key, key.as_bytes(), 0o600)?;
         create(&pair.cert, cert.as_bytes(), 0o644)
     }
@@ -263,10 +293,17 @@ impl Authority {
             ips: old.ips,
             validity,
         };
-        let (cert, key) = self.make(&spec)?;
+        let (cert, key) = self.sign(&spec)?;
         replace(&pair.key, key.as_bytes(), 0o600)?;
         replace(&pair.cert, cert.as_bytes(), 0o644)?;
         read(&pair.cert)
+    }
+
+    /// Returns whether the first certificate of a text bears its signature, whether it is valid now or not.
+    #[must_use]
+    pub fn has_signed(&self, cert: &[u8]) -> bool {
+        let chain = pem::certificates(cert, "it");
+        chain.is_ok_and(|chain| self.has_made(&chain[0]))
     }
 
     /// Returns whether a certificate bears its signature, whether it is valid now or not.
@@ -281,7 +318,12 @@ impl Authority {
         certificate.verify_signature(Some(own.public_key())).is_ok()
     }
 
-    fn make(&self, spec: &CertificateSpec) -> Result<(String, String), Error> {
+    /// Makes a certificate; returns it and its key, in PEM.
+    ///
+    /// # Errors
+    ///
+    /// When the spec is invalid, or the authority has expired.
+    pub fn sign(&self, spec: &CertificateSpec) -> Result<(String, String), Error> {
         spec.check()?;
         let mut params = CertificateParams::default();
         params.distinguished_name = subject(&spec.name, spec.organisation().as_deref());
@@ -397,11 +439,6 @@ fn set_validity(params: &mut CertificateParams, validity: Duration) {
     let epoch = rcgen::date_time_ymd(1970, 1, 1);
     params.not_before = epoch + now.saturating_sub(BACKDATED);
     params.not_after = epoch + (now + validity);
-}
-
-fn not_after(der: &[u8]) -> Option<i64> {
-    let (_, parsed) = X509Certificate::from_der(der).ok()?;
-    Some(parsed.validity().not_after.timestamp())
 }
 
 /// Writes a file that does not exist yet.

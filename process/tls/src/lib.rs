@@ -17,11 +17,12 @@
 //! | [`client`] | outgoing connections, and which servers they accept |
 //! | [`explain`] | what a failed handshake means, and what to do |
 //! | [`authority`] | making certificates |
+//! | [`pem`] | certificates and keys in memory, for programs that keep them elsewhere |
 //!
 //! Not here: which role may call what. That is `berth_process::access`.
 //!
-//! Invariant: of Berth's crates it depends on `berth-files` alone, and no key ever leaves it as text but into a file
-//! that only its owner can read.
+//! Invariant: of Berth's crates it depends on `berth-files` alone, and a key leaves it as text only into a file that
+//! only its owner can read, or through [`authority::Authority::sign`].
 
 pub mod authority;
 pub mod client;
@@ -30,6 +31,7 @@ mod handshakes;
 pub mod identity;
 pub mod live;
 pub mod material;
+pub mod pem;
 mod refusals;
 pub mod revoked;
 pub mod role;

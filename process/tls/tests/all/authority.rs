@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use crate::common::{Certs, spec};
 use berth_tls::authority::{self, Authority, Error, Pair};
+use berth_tls::pem::Bundle;
 use berth_tls::{Expected, Files, Identity, Role, Tls};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
@@ -401,4 +402,74 @@ fn only_its_own_is_renewed() {
 
     write_pem(&own.cert, &made);
     certs.authority.renew(&pair, hour).unwrap();
+}
+
+/// Goal: what is made in memory is what a program accepts from files, and each part that does not belong
+/// to the others is refused with a sentence.
+#[test]
+fn certificates_in_memory_are_made_and_checked() {
+    let (certs, others) = (Certs::new(), Certs::new());
+    let ca = fs::read(certs.path().join("ca.pem")).unwrap();
+    let key = fs::read(certs.ca_key()).unwrap();
+    let authority = Authority::from_pem(&ca, &key).unwrap();
+    let (cert, own) = authority.sign(&spec(Role::Agent, "h1")).unwrap();
+    let (other_cert, other_key) = others.authority.sign(&spec(Role::Agent, "h1")).unwrap();
+    let bundle = Bundle {
+        ca: &ca,
+        cert: cert.as_bytes(),
+        key: own.as_bytes(),
+    };
+    assert_eq!(bundle.check().unwrap().principal(), "agent:h1");
+    bundle.check_serves("localhost").unwrap();
+    assert!(bundle.check_serves("elsewhere").is_err());
+    assert!(authority.has_signed(cert.as_bytes()));
+    assert!(!authority.has_signed(other_cert.as_bytes()) && !authority.has_signed(b"none"));
+    let fault = |bundle: Bundle<'_>| bundle.check().unwrap_err();
+    let wrong = [
+        (
+            Bundle {
+                ca: b"none",
+                ..bundle
+            },
+            "the authority",
+        ),
+        (
+            Bundle {
+                cert: b"none",
+                ..bundle
+            },
+            "the certificate is no",
+        ),
+        (
+            Bundle {
+                key: b"none",
+                ..bundle
+            },
+            "no private key",
+        ),
+        (
+            Bundle {
+                key: other_key.as_bytes(),
+                ..bundle
+            },
+            "not that of the certificate",
+        ),
+        (
+            Bundle {
+                cert: other_cert.as_bytes(),
+                key: other_key.as_bytes(),
+                ..bundle
+            },
+            "is not valid",
+        ),
+    ];
+    for (bundle, expected) in wrong {
+        let why = fault(bundle);
+        assert!(why.contains(expected), "{expected}: {why}");
+    }
+    let refused =
+        |cert: &[u8], key: &[u8]| Authority::from_pem(cert, key).err().unwrap().to_string();
+    assert!(refused(&ca, own.as_bytes()).contains("of another key"));
+    assert!(refused(cert.as_bytes(), own.as_bytes()).contains("of an authority"));
+    assert!(refused(&ca, b"none").contains("no private key"));
 }
