@@ -81,7 +81,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "berth-tls",
         ],
     ),
-    ("berth-csi-operator", &[]),
+    (
+        "berth-csi-operator",
+        &["berth-process", "berth-proto", "berth-tls"],
+    ),
     (
         "berth-conductor",
         &[

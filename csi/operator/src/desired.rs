@@ -12,7 +12,7 @@
 //! Invariant: the same arguments give the same bytes, in the order in which objects are applied: first
 //! what others refer to. Every object carries the owner, so that Kubernetes removes it with its owner.
 
-mod access;
+pub(crate) mod access;
 mod controller;
 mod node;
 
@@ -127,6 +127,79 @@ pub fn desired(owner: &Owner, spec: &BerthStorageSpec, facts: &Facts) -> Result<
     Ok(objects)
 }
 
+/// The longest beginning of names: the name of a service is a DNS label, of at most 63 characters.
+const PREFIX_BYTES_MAX: usize = 63 - "-controller".len();
+
+/// The beginning of the names of all objects. That of a long name ends with its digest.
+fn prefix(owner: &Owner) -> String {
+    const DIGITS: usize = 10;
+    let name = owner.name.replace('.', "-");
+    if name.len() <= PREFIX_BYTES_MAX {
+        return name;
+    }
+    let start: String = name.chars().take(PREFIX_BYTES_MAX - 1 - DIGITS).collect();
+    let digest = digest(&owner.name);
+    format!("{start}-{}", &digest[..DIGITS])
+}
+
+fn name(owner: &Owner, part: Part) -> String {
+    format!("{}-{}", prefix(owner), part.as_str())
+}
+
+fn secret_name(owner: &Owner, part: Part) -> String {
+    format!("{}-tls", name(owner, part))
+}
+
+/// The names of objects that are looked at by themselves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Names {
+    /// The Deployment of the controllers.
+    pub controller: String,
+    /// The DaemonSet of the agents.
+    pub agents: String,
+    /// The secret of the controllers.
+    pub controller_secret: String,
+    /// The secret of the agents.
+    pub agents_secret: String,
+}
+
+/// Returns the names of these objects of a deployment.
+#[must_use]
+pub fn names(owner: &Owner) -> Names {
+    Names {
+        controller: name(owner, Part::Controller),
+        agents: name(owner, Part::Node),
+        controller_secret: secret_name(owner, Part::Controller),
+        agents_secret: secret_name(owner, Part::Node),
+    }
+}
+
+/// Returns the host under which the API server and Kubernetes schedulers call a controller.
+#[must_use]
+pub fn controller_host(owner: &Owner, namespace: &str) -> String {
+    format!("{}.{namespace}.svc", name(owner, Part::Controller))
+}
+
+/// The kinds of all objects, with their versions, and whether they are in a namespace.
+pub const KINDS: [(&str, &str, bool); 12] = [
+    ("v1", "ServiceAccount", true),
+    ("v1", "Secret", true),
+    ("v1", "ConfigMap", true),
+    ("v1", "Service", true),
+    ("apps/v1", "Deployment", true),
+    ("apps/v1", "DaemonSet", true),
+    ("rbac.authorization.k8s.io/v1", "Role", true),
+    ("rbac.authorization.k8s.io/v1", "RoleBinding", true),
+    ("rbac.authorization.k8s.io/v1", "ClusterRole", false),
+    ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", false),
+    ("storage.k8s.io/v1", "CSIDriver", false),
+    (
+        "admissionregistration.k8s.io/v1",
+        "MutatingWebhookConfiguration",
+        false,
+    ),
+];
+
 /// Everything that an object depends on.
 struct Context<'a> {
     owner: &'a Owner,
@@ -154,11 +227,11 @@ impl Part {
 impl Context<'_> {
     /// The beginning of the names of all objects.
     fn prefix(&self) -> String {
-        self.owner.name.replace('.', "-")
+        prefix(self.owner)
     }
 
     fn name(&self, part: Part) -> String {
-        format!("{}-{}", self.prefix(), part.as_str())
+        name(self.owner, part)
     }
 
     /// The labels by which the pods of a part are selected; a selector cannot be changed, so nothing of

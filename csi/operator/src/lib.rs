@@ -24,6 +24,9 @@
 pub mod convert;
 pub mod desired;
 pub mod diff;
+#[cfg(test)]
+mod fake_server;
+pub mod permit;
 pub mod plan;
 pub mod reconcile;
 pub mod safety;

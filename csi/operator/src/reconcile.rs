@@ -1,7 +1,8 @@
 //! One pass over a deployment: observe its objects, plan, write.
 //!
 //! ```text
-//!   GET each desired object, LIST those of the operator by kind ─▶ plan ─▶ PATCH, DELETE
+//!   LIST the operator's objects by kind, GET the desired ones that are not among them
+//!     ─▶ plan ─▶ PATCH, DELETE
 //! ```
 //!
 //! Objects are written by server-side apply with one field manager, so that a field which is not desired
@@ -10,6 +11,9 @@
 //! another object or none. A creation is not forced: it conflicts with an object that has appeared since it
 //! was looked for. POST would exclude that entirely, but its fields belong to another entry of the same
 //! manager, and no later apply could remove them.
+//!
+//! All kinds are listed that the operator makes at all: a spec without a webhook has none of its kind, and
+//! the one of before is obsolete.
 //!
 //! Not here: when a pass is made, and what comes after a failed one. It may be repeated at any time.
 //!
@@ -24,7 +28,8 @@ use kube::discovery::ApiResource;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use crate::desired::{MANAGED_BY, Owner};
+use crate::desired::{KINDS, MANAGED_BY, Owner};
+use crate::permit::Permit;
 use crate::plan::{Key, Plan, Write, plan};
 use crate::safety::{Ownership, ownership};
 
@@ -38,6 +43,8 @@ pub struct ApiServer {
     pub client: Client,
     /// How long a request may take: a server that hangs must not stop the operator for ever.
     pub deadline: Duration,
+    /// Until when this operator may write.
+    pub permit: Permit,
 }
 
 /// Why a pass ended early. What it wrote stays; the next pass goes on from there.
@@ -70,6 +77,25 @@ pub enum Error {
         /// How long it could have taken.
         deadline: Duration,
     },
+    /// Another operator may be active.
+    #[error("this operator is not active any more: its lease was not renewed in time")]
+    Inactive,
+}
+
+impl Error {
+    /// Returns whether a repetition of the same request would fail again: it was refused for what it is.
+    #[must_use]
+    pub fn is_lasting(&self) -> bool {
+        match self {
+            Self::Request { source, .. } => {
+                let kube::Error::Api(status) = source.as_ref() else {
+                    return false;
+                };
+                matches!(status.code, 400..=499) && !matches!(status.code, 404 | 408 | 409 | 429)
+            }
+            Self::Deadline { .. } | Self::Inactive => false,
+        }
+    }
 }
 
 /// What one pass did.
@@ -107,15 +133,10 @@ async fn observe(
 ) -> Result<BTreeMap<Key, Value>, Error> {
     let mut live = BTreeMap::new();
     let keys: Vec<Key> = desired.iter().map(Key::of).collect();
-    // One key for each kind and namespace.
-    let mut lists: BTreeMap<(&str, &str, &str), &Key> = BTreeMap::new();
-    for key in &keys {
-        lists.insert((&key.api_version, &key.kind, &key.namespace), key);
-    }
     let managed = ListParams::default().labels(&format!("{}={}", MANAGED_BY.0, MANAGED_BY.1));
-    for key in lists.into_values() {
-        let api = api(server, key);
-        let list = server.within("list", key, "", api.list(&managed)).await?;
+    for key in lists(&keys) {
+        let api = api(server, &key);
+        let list = server.within("list", &key, "", api.list(&managed)).await?;
         for object in list {
             let mut object = json!(object);
             // The elements of a list have neither.
@@ -139,7 +160,27 @@ async fn observe(
     Ok(live)
 }
 
+/// Returns all kinds of objects, in the namespaces of these keys, as keys without a name.
+fn lists(keys: &[Key]) -> Vec<Key> {
+    let namespaces: BTreeSet<&str> = keys.iter().map(|key| key.namespace.as_str()).collect();
+    let mut lists = Vec::new();
+    for (api_version, kind, is_namespaced) in KINDS {
+        for namespace in &namespaces {
+            if namespace.is_empty() != is_namespaced {
+                lists.push(Key {
+                    api_version: api_version.to_owned(),
+                    kind: kind.to_owned(),
+                    namespace: (*namespace).to_owned(),
+                    name: String::new(),
+                });
+            }
+        }
+    }
+    lists
+}
+
 async fn make(server: &ApiServer, write: &Write) -> Result<(), Error> {
+    server.expect_active()?;
     let params = PatchParams::apply(FIELD_MANAGER).validation_strict();
     match write {
         Write::Create(object) => apply(server, object.clone(), &params).await,
@@ -179,7 +220,7 @@ async fn apply(server: &ApiServer, object: Value, params: &PatchParams) -> Resul
     Ok(())
 }
 
-fn api(server: &ApiServer, key: &Key) -> Api<DynamicObject> {
+pub(crate) fn api(server: &ApiServer, key: &Key) -> Api<DynamicObject> {
     let (group, version) = key
         .api_version
         .split_once('/')
@@ -192,8 +233,16 @@ fn api(server: &ApiServer, key: &Key) -> Api<DynamicObject> {
 }
 
 impl ApiServer {
+    /// Checks that this operator may write.
+    pub(crate) fn expect_active(&self) -> Result<(), Error> {
+        match self.permit.is_valid() {
+            true => Ok(()),
+            false => Err(Error::Inactive),
+        }
+    }
+
     /// Waits for a response, at most as long as the deadline.
-    async fn within<T>(
+    pub(crate) async fn within<T>(
         &self,
         verb: &'static str,
         key: &Key,

@@ -201,7 +201,8 @@ pub fn selects(selector: &BTreeMap<String, String>, labels: &BTreeMap<String, St
         .all(|(key, value)| labels.get(key) == Some(value))
 }
 
-fn names(all: impl Iterator<Item = String>) -> String {
+/// Returns names as a text, up to [`NAMED_MAX`]; the rest is counted.
+pub(crate) fn names(all: impl Iterator<Item = String>) -> String {
     let all: Vec<String> = all.collect();
     let named = all.iter().take(NAMED_MAX).cloned().collect::<Vec<_>>();
     match all.len().saturating_sub(NAMED_MAX) {

@@ -48,7 +48,7 @@ fn binding(context: &Context<'_>, kind: &str) -> Value {
 }
 
 /// What extender and webhook read, and what the provisioner writes.
-fn cluster_rules() -> Value {
+pub(crate) fn cluster_rules() -> Value {
     json!([
         {
             "apiGroups": [""],
@@ -75,7 +75,7 @@ fn cluster_rules() -> Value {
 }
 
 /// Leader election among several provisioners.
-fn lease_rule() -> Value {
+pub(crate) fn lease_rule() -> Value {
     json!({
         "apiGroups": ["coordination.k8s.io"],
         "resources": ["leases"],

@@ -45,7 +45,7 @@ pub(super) fn objects(context: &Context<'_>) -> Vec<Value> {
 }
 
 fn secret_name(context: &Context<'_>) -> String {
-    format!("{}-tls", context.name(PART))
+    super::secret_name(context.owner, PART)
 }
 
 /// Programs notice changed files, so pods are not replaced when certificates are.

@@ -46,7 +46,7 @@ fn driver(context: &Context<'_>) -> Value {
 }
 
 fn secret_name(context: &Context<'_>) -> String {
-    format!("{}-tls", context.name(PART))
+    super::secret_name(context.owner, PART)
 }
 
 fn credentials(context: &Context<'_>) -> Value {

@@ -1,188 +1,14 @@
 //! Goal: a pass makes the planned requests and no others, and any failure of the API server is followed
-//! by a pass that finishes. Method: an HTTP server on loopback that stores objects and enforces what an
-//! API server enforces of applies and deletions: identifiers, conflicts, `force`. Each request of a pass
-//! fails in each way.
+//! by a pass that finishes. Method: each request of a pass to the server of [`crate::fake_server`] fails in
+//! each way.
 
-use std::sync::{Arc, Mutex};
-
-use axum::Router;
-use axum::body::{Body, to_bytes};
-use axum::extract::{Request, State};
-use axum::http::{Method, StatusCode};
-use axum::response::{IntoResponse, Response};
-use kube::Config;
+use axum::http::Method;
 
 use super::*;
 use crate::desired::{Credentials, Facts, NodePairs, Pair, desired};
+use crate::fake_server::{Fault, Store, start};
 use crate::safety::Refusal;
 use crate::spec::BerthStorageSpec;
-
-/// How a request fails.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Fault {
-    /// It is refused with this status.
-    Refused(u16),
-    /// It is executed, and then the response is a failure.
-    Lost,
-    /// The response is no JSON.
-    Garbage,
-    /// There is no response.
-    Hangs,
-}
-
-#[derive(Default)]
-struct Store {
-    /// The objects, by path.
-    objects: BTreeMap<String, Value>,
-    /// Method, path and query of each request.
-    log: Vec<(Method, String, String)>,
-    created: BTreeMap<String, usize>,
-    /// The index of the request that fails.
-    fault: Option<(usize, Fault)>,
-}
-
-type Shared = Arc<Mutex<Store>>;
-
-fn failure(code: u16, reason: &str) -> (u16, Value) {
-    let status = json!({
-        "kind": "Status", "apiVersion": "v1", "status": "Failure",
-        "code": code, "reason": reason, "message": reason,
-    });
-    (code, status)
-}
-
-impl Store {
-    fn handle(&mut self, method: &Method, path: &str, query: &str, body: &[u8]) -> (u16, Value) {
-        let body: Value = serde_json::from_slice(body).unwrap_or_default();
-        match method.as_str() {
-            "GET" if query.contains("labelSelector=") => self.list(path),
-            "GET" => match self.objects.get(path) {
-                Some(object) => (200, object.clone()),
-                None => failure(404, "NotFound"),
-            },
-            "PATCH" => self.apply(path, query.contains("force=true"), body),
-            "DELETE" => {
-                let uid = self.objects.get(path).map(|o| &o["metadata"]["uid"]);
-                if uid.is_none() {
-                    return failure(404, "NotFound");
-                }
-                if uid != Some(&body["preconditions"]["uid"]) {
-                    return failure(409, "Conflict");
-                }
-                self.objects.remove(path);
-                (
-                    200,
-                    json!({"kind": "Status", "apiVersion": "v1", "status": "Success"}),
-                )
-            }
-            other => panic!("{other} is not expected"),
-        }
-    }
-
-    fn list(&self, path: &str) -> (u16, Value) {
-        let managed = |object: &Value| object["metadata"]["labels"][MANAGED_BY.0] == MANAGED_BY.1;
-        let inside = self.objects.iter().filter(|(at, object)| {
-            let name = at
-                .strip_prefix(path)
-                .and_then(|rest| rest.strip_prefix('/'));
-            name.is_some_and(|name| !name.contains('/')) && managed(object)
-        });
-        // The elements of a list have no kind.
-        let items: Vec<Value> = inside
-            .map(|(_, object)| {
-                json!({"metadata": object["metadata"], "spec": object["spec"],
-                "data": object["data"], "type": object["type"], "rules": object["rules"],
-                "roleRef": object["roleRef"], "subjects": object["subjects"],
-                "webhooks": object["webhooks"],
-                "automountServiceAccountToken": object["automountServiceAccountToken"]})
-            })
-            .collect();
-        (
-            200,
-            json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": items}),
-        )
-    }
-
-    fn apply(&mut self, path: &str, force: bool, mut body: Value) -> (u16, Value) {
-        let uid = body["metadata"]["uid"].clone();
-        match self.objects.get(path) {
-            None if uid.is_string() => return failure(409, "Conflict"),
-            None => {
-                let times = self.created.entry(path.to_owned()).or_default();
-                *times += 1;
-                body["metadata"]["uid"] = json!(format!("{path}#{times}"));
-            }
-            Some(_) if !force => return failure(409, "Conflict"),
-            Some(live) if live["metadata"]["uid"] != uid => return failure(409, "Conflict"),
-            Some(_) => {}
-        }
-        body["metadata"]["generation"] = json!(1);
-        self.objects.insert(path.to_owned(), body.clone());
-        (200, body)
-    }
-
-    /// The requests that write, as method and last part of the path.
-    fn writes(&self) -> Vec<(Method, String)> {
-        let writes = self
-            .log
-            .iter()
-            .filter(|(method, _, _)| method != Method::GET);
-        let name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
-        writes
-            .map(|(method, path, _)| (method.clone(), name(path)))
-            .collect()
-    }
-}
-
-async fn respond(State(store): State<Shared>, request: Request) -> Response {
-    let (parts, body) = request.into_parts();
-    let body = to_bytes(body, 1 << 20).await.expect("a body");
-    let (path, query) = (parts.uri.path(), parts.uri.query().unwrap_or_default());
-    let (fault, (code, body)) = {
-        let mut store = store.lock().expect("not poisoned");
-        let index = store.log.len();
-        store
-            .log
-            .push((parts.method.clone(), path.to_owned(), query.to_owned()));
-        let fault = store
-            .fault
-            .filter(|(at, _)| *at == index)
-            .map(|(_, fault)| fault);
-        let response = match fault {
-            Some(Fault::Refused(code)) => failure(code, "refused"),
-            Some(Fault::Lost) => {
-                store.handle(&parts.method, path, query, &body);
-                failure(500, "lost")
-            }
-            Some(Fault::Garbage | Fault::Hangs) | None => {
-                store.handle(&parts.method, path, query, &body)
-            }
-        };
-        (fault, response)
-    };
-    let text = match fault {
-        Some(Fault::Hangs) => std::future::pending().await,
-        Some(Fault::Garbage) => "<html>".to_owned(),
-        Some(Fault::Refused(_) | Fault::Lost) | None => body.to_string(),
-    };
-    let code = StatusCode::from_u16(code).expect("a status");
-    (code, Body::from(text)).into_response()
-}
-
-/// A server with its objects; its task ends with the test's runtime.
-async fn start() -> (Shared, ApiServer) {
-    let store = Shared::default();
-    let router = Router::new().fallback(respond).with_state(store.clone());
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
-        .await
-        .expect("a port");
-    let address = listener.local_addr().expect("an address");
-    tokio::spawn(axum::serve(listener, router).into_future());
-    let url = format!("http://{address}").parse().expect("a URL");
-    let client = Client::try_from(Config::new(url)).expect("a client");
-    let deadline = Duration::from_secs(30);
-    (store, ApiServer { client, deadline })
-}
 
 fn owner() -> Owner {
     Owner {
@@ -318,6 +144,24 @@ async fn only_what_differs_is_written() {
         .await
         .expect("a pass");
     assert_eq!((pass.plan.writes.len(), pass.plan.refusals.len()), (1, 0));
+}
+
+/// Goal: an object of a kind of which none is desired any more is obsolete too.
+#[tokio::test]
+async fn the_last_object_of_a_kind_is_deleted() {
+    let (store, server) = start().await;
+    reconcile(&server, &owner(), &defaults())
+        .await
+        .expect("a pass");
+    store.lock().expect("not poisoned").log.clear();
+    let without = objects(&BerthStorageSpec {
+        mutate_pods: crate::spec::MutatePods::Never,
+        ..BerthStorageSpec::default()
+    });
+    let pass = reconcile(&server, &owner(), &without).await;
+    assert_eq!(pass.expect("a pass").plan.refusals, []);
+    let writes = store.lock().expect("not poisoned").writes();
+    assert_eq!(writes, [(Method::DELETE, "d-example".to_owned())]);
 }
 
 /// Goal: nothing is lost and nothing is made twice, whichever request fails, and however. Method: each
