@@ -17,17 +17,22 @@
 //! | [`diff`] | whether an object in the cluster is as desired |
 //! | [`plan`] | the writes that make the cluster's objects the desired ones |
 //! | [`safety`] | what is refused: objects of others, stranded volumes, nodes selected twice |
+//! | [`queue`], [`backoff`] | which deployments need a pass, and when |
+//! | [`election`] | which of several operators is active |
 //! | [`reconcile`] | the objects of a deployment: observe, plan, write |
 //!
 //! Invariant: down to `election` in this table all are functions of their arguments and do no I/O.
 
+pub mod backoff;
 pub mod convert;
 pub mod desired;
 pub mod diff;
+pub mod election;
 #[cfg(test)]
 mod fake_server;
 pub mod permit;
 pub mod plan;
+pub mod queue;
 pub mod reconcile;
 pub mod safety;
 pub mod spec;
