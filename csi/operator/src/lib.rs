@@ -13,10 +13,12 @@
 //! |---|---|
 //! | [`spec`] | the three resources, with their schemas |
 //! | [`convert`] | both of PMEM-CSI's resources as Berth's own |
+//! | [`resource`] | a resource as the API server returned it |
 //! | [`desired`] | the objects of a deployment |
 //! | [`diff`] | whether an object in the cluster is as desired |
 //! | [`plan`] | the writes that make the cluster's objects the desired ones |
 //! | [`safety`] | what is refused: objects of others, stranded volumes, nodes selected twice |
+//! | [`status`], [`event`] | the reported state, computed from what is observed, and its events |
 //! | [`queue`], [`backoff`] | which deployments need a pass, and when |
 //! | [`election`] | which of several operators is active |
 //! | [`reconcile`] | the objects of a deployment: observe, plan, write |
@@ -28,12 +30,14 @@ pub mod convert;
 pub mod desired;
 pub mod diff;
 pub mod election;
+pub mod event;
 #[cfg(test)]
 mod fake_server;
 pub mod permit;
 pub mod plan;
 pub mod queue;
 pub mod reconcile;
+pub mod resource;
 pub mod safety;
 pub mod spec;
 pub mod status;
