@@ -21,11 +21,13 @@
 //! | [`status`], [`event`] | the reported state, computed from what is observed, and its events |
 //! | [`queue`], [`backoff`] | which deployments need a pass, and when |
 //! | [`election`] | which of several operators is active |
+//! | [`certificates`] | kept, made or taken from the resource |
 //! | [`reconcile`] | the objects of a deployment: observe, plan, write |
 //!
 //! Invariant: down to `election` in this table all are functions of their arguments and do no I/O.
 
 pub mod backoff;
+pub mod certificates;
 pub mod convert;
 pub mod desired;
 pub mod diff;
