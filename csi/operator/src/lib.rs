@@ -23,6 +23,7 @@
 //! | [`election`] | which of several operators is active |
 //! | [`certificates`] | kept, made or taken from the resource |
 //! | [`reconcile`] | the objects of a deployment: observe, plan, write |
+//! | [`schedulers`] | hosts and volumes, read from Berth's schedulers |
 //!
 //! Invariant: down to `election` in this table all are functions of their arguments and do no I/O.
 
@@ -41,5 +42,6 @@ pub mod queue;
 pub mod reconcile;
 pub mod resource;
 pub mod safety;
+pub mod schedulers;
 pub mod spec;
 pub mod status;
