@@ -23,19 +23,25 @@
 //! | [`election`] | which of several operators is active |
 //! | [`certificates`] | kept, made or taken from the resource |
 //! | [`reconcile`] | the objects of a deployment: observe, plan, write |
+//! | [`cluster`] | everything else that is read from and written to the API server |
 //! | [`schedulers`] | hosts and volumes, read from Berth's schedulers |
+//! | [`deployment`] | one whole pass over a resource |
+//! | [`metrics`] | what is counted |
 //!
 //! Invariant: down to `election` in this table all are functions of their arguments and do no I/O.
 
 pub mod backoff;
 pub mod certificates;
+pub mod cluster;
 pub mod convert;
+pub mod deployment;
 pub mod desired;
 pub mod diff;
 pub mod election;
 pub mod event;
 #[cfg(test)]
 mod fake_server;
+pub mod metrics;
 pub mod permit;
 pub mod plan;
 pub mod queue;
