@@ -26,6 +26,8 @@
 //! | [`cluster`] | everything else that is read from and written to the API server |
 //! | [`schedulers`] | hosts and volumes, read from Berth's schedulers |
 //! | [`deployment`] | one whole pass over a resource |
+//! | [`permit`], [`lease`] | until when this operator may write, and the lease that says so |
+//! | [`watches`] | what says that a pass is needed |
 //! | [`metrics`] | what is counted |
 //!
 //! Invariant: down to `election` in this table all are functions of their arguments and do no I/O.
@@ -41,6 +43,7 @@ pub mod election;
 pub mod event;
 #[cfg(test)]
 mod fake_server;
+pub mod lease;
 pub mod metrics;
 pub mod permit;
 pub mod plan;
@@ -51,3 +54,4 @@ pub mod safety;
 pub mod schedulers;
 pub mod spec;
 pub mod status;
+pub mod watches;
