@@ -29,12 +29,14 @@
 //! | [`permit`], [`lease`] | until when this operator may write, and the lease that says so |
 //! | [`watches`] | what says that a pass is needed |
 //! | [`metrics`] | what is counted |
+//! | [`manifests`], [`yaml`] | the operator's own manifests, and the objects of a resource |
 //!
 //! Invariant: down to `election` in this table all are functions of their arguments and do no I/O.
 
 pub mod backoff;
 pub mod certificates;
 pub mod cluster;
+pub mod config;
 pub mod convert;
 pub mod deployment;
 pub mod desired;
@@ -44,6 +46,7 @@ pub mod event;
 #[cfg(test)]
 mod fake_server;
 pub mod lease;
+pub mod manifests;
 pub mod metrics;
 pub mod permit;
 pub mod plan;
@@ -55,3 +58,4 @@ pub mod schedulers;
 pub mod spec;
 pub mod status;
 pub mod watches;
+pub mod yaml;
