@@ -30,6 +30,7 @@
 //! | [`watches`] | what says that a pass is needed |
 //! | [`metrics`] | what is counted |
 //! | [`manifests`], [`yaml`] | the operator's own manifests, and the objects of a resource |
+//! | [`config`], [`flags`], [`process`], [`server`] | the program |
 //!
 //! Invariant: down to `election` in this table all are functions of their arguments and do no I/O.
 
@@ -45,17 +46,22 @@ pub mod election;
 pub mod event;
 #[cfg(test)]
 mod fake_server;
+pub mod flags;
 pub mod lease;
 pub mod manifests;
 pub mod metrics;
 pub mod permit;
 pub mod plan;
+pub mod process;
 pub mod queue;
 pub mod reconcile;
 pub mod resource;
 pub mod safety;
 pub mod schedulers;
+pub mod server;
 pub mod spec;
 pub mod status;
 pub mod watches;
 pub mod yaml;
+
+pub use process::main;

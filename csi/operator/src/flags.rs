@@ -1,0 +1,137 @@
+//! The command line of `berth-csi-operator`. A flag overrides the configuration file.
+
+use std::path::PathBuf;
+
+use berth_process::flags::{replace, replace_some};
+use berth_process::{Faults, LogFormat};
+use clap::{Parser, Subcommand};
+
+use crate::config::Config;
+
+/// Deploy Berth's volumes of persistent memory into a Kubernetes cluster
+///
+/// It watches the resources Deployment (pmem-csi.intel.com/v1alpha1), PmemCSIDeployment
+/// (pmem-csi.intel.com/v1beta1) and BerthStorage (berth.internal/v1alpha1), and makes the objects of each.
+/// Of several operators one is active. The API server is found as kubectl finds it, or as a pod does.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "berth-csi-operator", version)]
+pub struct Flags {
+    /// What to do instead of running
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// Read the configuration from this TOML file; flags override it
+    #[arg(long, value_name = "FILE", global = true)]
+    pub config: Option<PathBuf>,
+    /// Deploy with this scheduler what names none; give several separated by commas or by repeating the option
+    #[arg(long, value_name = "HOST:PORT", value_delimiter = ',', global = true)]
+    pub scheduler: Vec<String>,
+    /// Make all objects in this namespace [default: that of the own pod]
+    #[arg(long, value_name = "NAME", global = true)]
+    pub namespace: Option<String>,
+    /// Deploy this image where a resource names none [default: that of the own pod]
+    #[arg(long, value_name = "IMAGE", global = true)]
+    pub image: Option<String>,
+    /// Serve metrics on this address
+    #[arg(long, value_name = "HOST:PORT")]
+    pub metrics_listen: Option<String>,
+    /// Trust the certificate authorities in this PEM file; together with --tls-cert and --tls-key
+    /// it turns on mutual TLS for the connections to schedulers
+    #[arg(long, value_name = "FILE")]
+    pub tls_ca: Option<PathBuf>,
+    /// Identify this program by the certificate in this PEM file
+    #[arg(long, value_name = "FILE")]
+    pub tls_cert: Option<PathBuf>,
+    /// Read the private key of the certificate from this PEM file
+    #[arg(long, value_name = "FILE")]
+    pub tls_key: Option<PathBuf>,
+    /// Write log lines in this format
+    #[arg(long, value_name = "FORMAT", value_enum)]
+    pub log_format: Option<LogFormat>,
+    /// Write only the log lines that match this filter, for example info,kube=debug
+    #[arg(long, value_name = "FILTER")]
+    pub log_filter: Option<String>,
+}
+
+/// What to do instead of running.
+#[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
+pub enum Command {
+    /// Print manifests in YAML
+    ///
+    /// Without an option: those that install the operator. With a resource: the objects that the operator
+    /// would make for it, without certificates and owner.
+    Manifests {
+        /// Print the objects of the resource in this YAML or JSON file
+        #[arg(long, value_name = "FILE")]
+        resource: Option<PathBuf>,
+        /// Write the manifests that install the operator into files in this directory
+        #[arg(long, value_name = "DIRECTORY", conflicts_with = "resource")]
+        directory: Option<PathBuf>,
+    },
+}
+
+impl Flags {
+    /// Returns the configuration that file and flags give together.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong with it.
+    pub fn config(&self) -> Result<Config, Faults> {
+        Config::load(self.config.as_deref(), |config| self.apply(config))
+    }
+
+    fn apply(&self, config: &mut Config) {
+        let flags = self.clone();
+        if !flags.scheduler.is_empty() {
+            config.schedulers = flags.scheduler;
+        }
+        replace_some(&mut config.namespace, flags.namespace);
+        replace_some(&mut config.image, flags.image);
+        replace_some(&mut config.metrics_listen, flags.metrics_listen);
+        replace_some(&mut config.encryption.ca, flags.tls_ca);
+        replace_some(&mut config.encryption.cert, flags.tls_cert);
+        replace_some(&mut config.encryption.key, flags.tls_key);
+        replace(&mut config.log.format, flags.log_format);
+        replace(&mut config.log.filter, flags.log_filter);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: the command line is sound as a whole, and its flags go where they belong.
+    #[test]
+    fn flags_go_before_the_file() {
+        let arguments = [
+            "berth-csi-operator",
+            "--scheduler=s1:7100,s2:7100",
+            "--namespace=storage",
+            "--image=berth:1",
+            "--metrics-listen=0.0.0.0:7400",
+        ];
+        let flags = Flags::try_parse_from(arguments).expect("flags");
+        assert_eq!(flags.command, None);
+        let config = flags.config().expect("a configuration");
+        assert_eq!(config.schedulers, ["s1:7100", "s2:7100"]);
+        assert_eq!(config.namespace.as_deref(), Some("storage"));
+        assert_eq!(config.image.as_deref(), Some("berth:1"));
+        assert_eq!(config.metrics_listen.as_deref(), Some("0.0.0.0:7400"));
+        let arguments = [
+            "berth-csi-operator",
+            "manifests",
+            "--resource=d.yaml",
+            "--namespace=x",
+        ];
+        let flags = Flags::try_parse_from(arguments).expect("flags");
+        let resource = Some(PathBuf::from("d.yaml"));
+        let directory = None;
+        assert_eq!(
+            flags.command,
+            Some(Command::Manifests {
+                resource,
+                directory
+            })
+        );
+        assert_eq!(flags.namespace.as_deref(), Some("x"));
+    }
+}

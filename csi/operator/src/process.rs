@@ -1,0 +1,58 @@
+//! An operator as a process.
+//!
+//! Exit status: 0 after a requested stop or with manifests printed, 1 when it cannot start or go on, 2
+//! when flags or configuration are wrong.
+
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use crate::config::Config;
+use crate::flags::{Command, Flags};
+use crate::{manifests, server};
+
+/// Runs an operator from its command line; the first argument is the program's name.
+pub fn main(arguments: Vec<OsString>) -> ExitCode {
+    // A command line that cannot be parsed is reported below.
+    let flags = Flags::try_parse_from(&arguments);
+    if let Ok(flags) = flags
+        && let Some(command) = &flags.command
+    {
+        return match execute(&flags, command) {
+            Ok(text) => {
+                // A failure means that the output is closed.
+                let _ = std::io::stdout().write_all(text.as_bytes());
+                ExitCode::SUCCESS
+            }
+            Err((code, why)) => {
+                eprintln!("error: {why}");
+                ExitCode::from(code)
+            }
+        };
+    }
+    berth_process::main(
+        arguments,
+        Flags::config,
+        |config: &Config| &config.log,
+        server::run,
+        berth_process::unexplained,
+    )
+}
+
+/// Returns what a command prints, or the exit status and why.
+fn execute(flags: &Flags, command: &Command) -> Result<String, (u8, String)> {
+    let config = flags.config().map_err(|faults| (2, faults.to_string()))?;
+    match command {
+        Command::Manifests {
+            directory: Some(directory),
+            resource: _,
+        } => manifests::write(&config, directory).map(|()| String::new()),
+        Command::Manifests {
+            directory: None,
+            resource,
+        } => manifests::print(&config, resource.as_deref()),
+    }
+    .map_err(|why| (1, why))
+}
