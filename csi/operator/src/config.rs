@@ -49,7 +49,11 @@ impl Default for Config {
             certificate_days: 365,
             metrics_listen: None,
             encryption: Encryption::default(),
-            log: Log::default(),
+            log: Log {
+                // It reports each failed request once more, and what it is about is reported here.
+                filter: "info,kube_client=off".to_owned(),
+                ..Log::default()
+            },
         }
     }
 }
