@@ -18,6 +18,11 @@ MACHINE = "10.250.0.1"
 SERVICES = "10.96.0.0/24"
 NAME = "berth-csi-controller.berth.svc"
 GIB = 1 << 30
+# Reads are not recorded, and of writes only the end.
+AUDIT = {
+    "apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"],
+    "rules": [{"level": "None", "verbs": ["get", "list", "watch"]}, {"level": "Metadata"}],
+}
 
 
 def enter():
@@ -183,12 +188,26 @@ key = "certs/csi-controller-csi-controller-key.pem"
     def openssl(self, *arguments):
         subprocess.run(["openssl", *arguments], cwd=self.folder, check=True, capture_output=True)
 
-    def start_kubernetes(self):
+    def start_kubernetes(self, audit=False):
+        """Starts the control plane; with an audit log, every write is a line of `audit.log`."""
         self.make_keys()
         self.start("etcd", [
             self.etcd, "--data-dir=etcd", "--listen-client-urls=http://127.0.0.1:2379",
             "--advertise-client-urls=http://127.0.0.1:2379",
             "--listen-peer-urls=http://127.0.0.1:2380"])
+        self.start_api_server(audit)
+        # There are no kubelets that say their nodes are alive.
+        self.start("kube-controller-manager", [
+            self.tool("kube-controller-manager"), f"--kubeconfig={self.kubeconfig('manager')}",
+            "--service-account-private-key-file=sa.key", "--root-ca-file=ca.crt",
+            "--controllers=*,-node-lifecycle-controller", "--leader-elect=false",
+            "--use-service-account-credentials=true", "--bind-address=127.0.0.1"])
+
+    def start_api_server(self, audit=False):
+        more = []
+        if audit:
+            self.write("audit.json", json.dumps(AUDIT))
+            more = ["--audit-policy-file=audit.json", "--audit-log-path=audit.log"]
         self.start("kube-apiserver", [
             self.tool("kube-apiserver"), "--etcd-servers=http://127.0.0.1:2379",
             f"--bind-address={MACHINE}", f"--advertise-address={MACHINE}", "--secure-port=6443",
@@ -196,14 +215,8 @@ key = "certs/csi-controller-csi-controller-key.pem"
             f"--service-cluster-ip-range={SERVICES}", "--authorization-mode=RBAC",
             "--token-auth-file=tokens.csv", "--allow-privileged=true",
             "--service-account-issuer=https://kubernetes.default.svc",
-            "--service-account-key-file=sa.pub", "--service-account-signing-key-file=sa.key"])
+            "--service-account-key-file=sa.pub", "--service-account-signing-key-file=sa.key", *more])
         wait("the API server is ready", lambda: self.call("GET", "/readyz", raw=True) == b"ok")
-        # There are no kubelets that say their nodes are alive.
-        self.start("kube-controller-manager", [
-            self.tool("kube-controller-manager"), f"--kubeconfig={self.kubeconfig('manager')}",
-            "--service-account-private-key-file=sa.key", "--root-ca-file=ca.crt",
-            "--controllers=*,-node-lifecycle-controller", "--leader-elect=false",
-            "--use-service-account-credentials=true", "--bind-address=127.0.0.1"])
 
     def make_keys(self):
         ec = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "7"]
