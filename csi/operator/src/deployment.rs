@@ -119,7 +119,7 @@ impl Operator {
         resource: &Resource,
         resources: &[Resource],
     ) -> Result<Outcome, Error> {
-        let Some(why) = self.obstacle(resource).await? else {
+        let Some(why) = self.obstacle(resource, resources).await? else {
             let others = resource.finalizers.iter().filter(|one| *one != FINALIZER);
             let others: Vec<String> = others.cloned().collect();
             cluster::set_finalizers(&self.server, resource, &others).await?;
@@ -133,17 +133,19 @@ impl Operator {
     }
 
     /// Returns why a resource must not be deleted yet.
-    async fn obstacle(&self, resource: &Resource) -> Result<Option<String>, Error> {
-        let agents = self.agents(&resource.owner).await?;
-        let (Some(agents), false) = (agents, resource.deletes_with_volumes) else {
+    async fn obstacle(
+        &self,
+        resource: &Resource,
+        resources: &[Resource],
+    ) -> Result<Option<String>, Error> {
+        if resource.deletes_with_volumes {
             return Ok(None);
-        };
+        }
         let hint = format!(
             "hint: delete them, or set the annotation {DELETE_WITH_VOLUMES} to true: they stay on the \
              nodes, and no agent serves them"
         );
-        let nodes = cluster::nodes(&self.server, &deployed_selector(&agents)).await?;
-        let nodes: BTreeSet<String> = nodes.into_iter().map(|node| node.name).collect();
+        let nodes = self.served_nodes(resource, resources).await?;
         let schedulers = self.addresses(resource.spec.as_ref().ok());
         match self.schedulers.read(&schedulers).await {
             Err(why) => Ok(Some(format!(
@@ -157,6 +159,29 @@ impl Operator {
                 }))
             }
         }
+    }
+
+    /// Returns the nodes on which a deployment may have volumes: those that its agents select. Agents
+    /// that were deleted may have served any node that no other deployment selects.
+    async fn served_nodes(
+        &self,
+        resource: &Resource,
+        resources: &[Resource],
+    ) -> Result<BTreeSet<String>, Error> {
+        let agents = self.agents(&resource.owner).await?;
+        let selector = agents.as_ref().map(deployed_selector);
+        let nodes = cluster::nodes(&self.server, &selector.clone().unwrap_or_default()).await?;
+        let others = resources
+            .iter()
+            .filter(|other| other.owner != resource.owner);
+        let others: Vec<&BerthStorageSpec> = others.filter_map(|o| o.spec.as_ref().ok()).collect();
+        let is_of_another = |node: &Node| {
+            let selects =
+                |spec: &&BerthStorageSpec| safety::selects(&spec.node_selector, &node.labels);
+            selector.is_none() && others.iter().any(selects)
+        };
+        let served = nodes.into_iter().filter(|node| !is_of_another(node));
+        Ok(served.map(|node| node.name).collect())
     }
 
     /// Makes the objects, and reports. `waiting` is why a deletion is not done yet.

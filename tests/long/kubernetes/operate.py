@@ -262,7 +262,7 @@ log_filter = "info,berth_csi_operator=debug,kube_client=off"
         owners = {tuple(o["kind"] for o in self.get(p)["metadata"]["ownerReferences"])
                   for p in objects_of("pmem-csi.intel.com")}
         check("a Deployment of v1alpha1 runs, and owns its 15 objects", owners, {("Deployment",)})
-        check("its events", [r for r, _ in self.events("pmem-csi.intel.com")],
+        check("its events", sorted(r for r, _ in self.events("pmem-csi.intel.com")),
               ["NewDeployment", "Running"])
         table = self.place.kubectl("get", "deployments.pmem-csi.intel.com")
         check("kubectl shows its columns", table.split()[:7], [

@@ -327,6 +327,46 @@ async fn other_finalizers_are_kept() {
     assert_eq!(finalizers(&case), json!(["other"]));
 }
 
+/// Goal: agents that were deleted may have served any node, except those of other deployments.
+#[tokio::test]
+async fn deleted_agents_may_have_served_any_node() {
+    let case = case().await;
+    let node = |name: &str, label: &str| {
+        json!({"kind": "Node", "apiVersion": "v1",
+            "metadata": {"name": name, "uid": name, "labels": {"storage": label}}})
+    };
+    case.put("/api/v1/nodes/n2", node("n2", "other"));
+    case.put("/api/v1/nodes/n3", node("n3", "third"));
+    let other = "/apis/berth.internal/v1alpha1/berthstorages/e.example";
+    case.put(other, resource("e.example", "u2"));
+    case.edit(other, |object| {
+        object["spec"] = json!({"nodeSelector": {"storage": "other"}})
+    });
+    case.pass("d.example").await;
+    let server = &case.operator.server;
+    let resources = cluster::resources(server).await.expect("resources");
+    let own = resources
+        .iter()
+        .find(|one| one.owner.name == "d.example")
+        .expect("it is listed");
+    let served = || async {
+        case.operator
+            .served_nodes(own, &resources)
+            .await
+            .expect("nodes")
+    };
+    assert_eq!(served().await, BTreeSet::from(["n1".to_owned()]));
+    case.store
+        .lock()
+        .expect("not poisoned")
+        .objects
+        .remove(AGENTS);
+    assert_eq!(
+        served().await,
+        BTreeSet::from(["n1".to_owned(), "n3".to_owned()])
+    );
+}
+
 /// Goal: whichever request of a whole pass fails, and however, the passes after it finish, no object is
 /// created twice, and no event is there twice.
 #[tokio::test]
