@@ -102,6 +102,7 @@ async fn serve(config: Config, mut shutdown: Shutdown) -> Result<(), Error> {
         deadline: Duration::from_millis(config.request_timeout_ms),
         permit: Permit::new(),
     };
+    tracing::info!(namespace, image, "started");
     let (leading, is_leading) = watch::channel(false);
     let duration = Duration::from_millis(config.lease_ms);
     let mut holder = Holder::new(server.clone(), &namespace, &own_name(), duration, leading);

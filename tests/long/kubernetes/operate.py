@@ -92,6 +92,10 @@ class Operators:
         place.start(name, [
             place.own("berth-csi-operator"), f"--config={place.file('operator.toml')}",
             *place.shown("reader", "operator")], {"KUBECONFIG": path, "POD_NAME": name})
+        def started():
+            with open(place.file("logs", name), encoding="utf-8") as log:
+                return "started" in log.read()
+        wait(f"{name} is started", started)
         return name
 
     def stop(self, name):

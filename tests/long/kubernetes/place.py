@@ -148,7 +148,8 @@ key = "certs/agent-{name}-key.pem"
                               cwd=self.folder, capture_output=True, text=True, check=False)
         if told.returncode != 0:
             raise OSError(told.stderr)
-        return json.loads(told.stdout)
+        # What deletes prints nothing.
+        return json.loads(told.stdout) if told.stdout.strip() else None
 
     def up(self):
         return len(self.ask_berth("volume", "capacity")["hosts"])
