@@ -84,14 +84,14 @@ pub enum Error {
     Incomplete(&'static str),
     /// The secret holds no authority.
     #[error("the secret {AUTHORITY} holds no authority: {0}")]
-    Authority(#[source] berth_tls::authority::Error),
+    Authority(berth_tls::authority::Error),
     /// A certificate cannot be made.
-    #[error("the certificate of {name} cannot be made: {source}")]
+    #[error("the certificate of {name} cannot be made: {why}")]
     Make {
         /// The program.
         name: String,
         /// Why.
-        source: berth_tls::authority::Error,
+        why: berth_tls::authority::Error,
     },
     /// A certificate in the resource is wrong.
     #[error("the {part} in the resource cannot be used: {why}")]
@@ -219,9 +219,9 @@ fn keep_or_make(
     }
     let signer = signer.ok_or(Error::NoAuthority)?;
     let made = signer.authority.sign(spec);
-    let (cert, key) = made.map_err(|source| Error::Make {
+    let (cert, key) = made.map_err(|why| Error::Make {
         name: spec.name.clone(),
-        source,
+        why,
     })?;
     tracing::info!(role = %spec.role, name = spec.name, "made a certificate");
     Ok(Pair {

@@ -56,14 +56,14 @@ pub enum Error {
     #[error(transparent)]
     Config(#[from] Faults),
     /// It is not known where the API server is.
-    #[error("the API server is not configured; hint: set KUBECONFIG, or run in a pod")]
-    Infer(#[source] Box<kube::config::InferConfigError>),
+    #[error("the API server is not configured: {0}; hint: set KUBECONFIG, or run in a pod")]
+    Infer(Box<kube::config::InferConfigError>),
     /// There can be no connection to the API server.
     #[error("the client of the API server cannot be made")]
     Client(#[source] Box<kube::Error>),
     /// The own pod cannot be read.
-    #[error("the own pod cannot be read; hint: set image in the configuration")]
-    Pod(#[source] Box<kube::Error>),
+    #[error("the own pod cannot be read: {0}; hint: set image in the configuration")]
+    Pod(Box<kube::Error>),
     /// It is not known what to deploy.
     #[error("no image is configured, and {0}; hint: set image in the configuration")]
     NoImage(String),

@@ -134,3 +134,25 @@ fn a_resource_has_the_objects_of_the_operator() {
     let error = of_resource(&Config::default(), &resource).expect_err("no scheduler");
     assert!(error.contains("no address of a scheduler"), "{error}");
 }
+
+/// Goal: a change of what is made is seen in a review. Method: the printed objects of two resources, with
+/// every default and with other values, are files.
+#[test]
+fn the_objects_of_two_resources_are_the_recorded_ones() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata");
+    let config = Config {
+        schedulers: vec!["s1:7100".to_owned()],
+        ..Config::default()
+    };
+    for name in ["specification", "full"] {
+        let resource = folder.join(format!("{name}.yaml"));
+        let printed = print(&config, Some(&resource)).expect("manifests");
+        let recorded = std::fs::read_to_string(folder.join(format!("{name}.objects.yaml")));
+        assert!(
+            recorded.is_ok_and(|recorded| recorded == printed),
+            "{name}.objects.yaml is outdated; hint: berth-csi-operator manifests --scheduler s1:7100 \
+             --resource {}",
+            resource.display()
+        );
+    }
+}
