@@ -49,5 +49,6 @@ pub use listening::{ListenError, Listening};
 pub use locations::KeyLocations;
 pub use log::{Log, LogFormat};
 pub use run::{
-    BoxFuture, Cause, Explain, Remedy, Shutdown, error_chain, main, panic_message, unexplained,
+    BoxFuture, Cause, Explain, Remedy, Shutdown, error_chain, main, panic_message, print,
+    unexplained,
 };

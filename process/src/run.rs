@@ -9,7 +9,7 @@
 use std::error::Error;
 use std::ffi::OsString;
 use std::fmt;
-use std::io;
+use std::io::{self, Write as _};
 use std::pin::Pin;
 use std::process::ExitCode;
 
@@ -131,6 +131,23 @@ pub fn main<F: Parser, C, E: Error + 'static>(
         Err(error) => {
             report(&error_chain(&error), explain(&Cause::Program(&error)));
             ExitCode::from(CANNOT_RUN)
+        }
+    }
+}
+
+/// Ends a command of a server's program that prints data instead of serving: the data goes to standard
+/// output as it is, and why there is none to standard error, with the exit status that it has.
+#[must_use]
+pub fn print(data: Result<String, (u8, String)>) -> ExitCode {
+    match data {
+        Ok(text) => {
+            // A failure means that the output is closed, so it cannot be reported either.
+            let _ = io::stdout().write_all(text.as_bytes());
+            ExitCode::SUCCESS
+        }
+        Err((status, why)) => {
+            report(&why, None);
+            ExitCode::from(status)
         }
     }
 }

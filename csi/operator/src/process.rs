@@ -4,7 +4,6 @@
 //! when flags or configuration are wrong.
 
 use std::ffi::OsString;
-use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser as _;
@@ -20,17 +19,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
     if let Ok(flags) = flags
         && let Some(command) = &flags.command
     {
-        return match execute(&flags, command) {
-            Ok(text) => {
-                // A failure means that the output is closed.
-                let _ = std::io::stdout().write_all(text.as_bytes());
-                ExitCode::SUCCESS
-            }
-            Err((code, why)) => {
-                eprintln!("error: {why}");
-                ExitCode::from(code)
-            }
-        };
+        return berth_process::print(execute(&flags, command));
     }
     berth_process::main(
         arguments,
