@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::aggregate::HostAggregates;
 use crate::allocation::Resources;
@@ -108,7 +108,22 @@ pub struct HostView {
     /// [`HOST_RULES`](crate::constraint::HOST_RULES) has the same result when nothing is taken of
     /// them.
     pub class: u64,
+    likeness: Likeness,
 }
+
+/// [`HostView::likeness`], computed when it is first read: many views are read of which it never is,
+/// and a refusal reads that of every host. It follows from the rest of the view, so that it does not
+/// count when views are compared.
+#[derive(Clone, Debug, Default)]
+struct Likeness(OnceLock<u64>);
+
+impl PartialEq for Likeness {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Likeness {}
 
 impl HostView {
     /// Returns the view of a host that holds these claims, without over-commitment of memory.
@@ -134,9 +149,10 @@ impl HostView {
             outline: Outline::default(),
             headroom: Headroom::default(),
             class: 0,
+            likeness: Likeness::default(),
             host,
         };
-        view.class = view.classify();
+        view.classify();
         for claim in claims {
             add(&mut view.used, &claim.resources);
             view.memory.add(view.memory_of(claim));
@@ -225,21 +241,21 @@ impl HostView {
         self.inventories = Arc::new(inventories_of(&host.report, self.memory_rule));
         self.traits = Arc::new(traits_of(&host.report));
         self.host = host;
-        self.class = self.classify();
+        self.classify();
         self.refresh();
     }
 
     /// Takes the current properties from the aggregates of the host.
     pub fn set_aggregates(&mut self, aggregates: Arc<HostAggregates>) {
         self.aggregates = aggregates;
-        self.class = self.classify();
+        self.classify();
     }
 
     /// Takes what holds of its memory now.
     pub fn set_memory_rule(&mut self, rule: MemoryRule) {
         self.memory_rule = rule;
         self.inventories = Arc::new(inventories_of(&self.host.report, rule));
-        self.class = self.classify();
+        self.classify();
         self.refresh();
     }
 
@@ -277,9 +293,24 @@ impl HostView {
     ///
     /// When it was not taken before.
     pub fn release(&mut self, claim: &Claim) {
-        subtract(&mut self.used, &claim.resources);
-        self.memory.subtract(self.memory_of(claim));
-        self.change_usage(|usage, topology| usage.remove(topology, &claim.assignment));
+        self.release_all(&[claim]);
+    }
+
+    /// Gives back what [`Self::place`] took of several claims; what is left is summed up once.
+    ///
+    /// # Panics
+    ///
+    /// When it was not taken before.
+    pub fn release_all(&mut self, claims: &[&Claim]) {
+        for claim in claims {
+            subtract(&mut self.used, &claim.resources);
+            self.memory.subtract(self.memory_of(claim));
+        }
+        self.change_usage(|usage, topology| {
+            for claim in claims {
+                usage.remove(topology, &claim.assignment);
+            }
+        });
         self.refresh();
     }
 
@@ -310,13 +341,15 @@ impl HostView {
     /// far as rules look at it: these get the same answer, and the same reason.
     #[must_use]
     pub fn likeness(&self) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        let taken = (&self.outline, &self.used, &self.usage.pci, &self.usage.pmem);
-        (self.class, taken, self.memory).hash(&mut hasher);
-        hasher.finish()
+        *self.likeness.0.get_or_init(|| {
+            let mut hasher = DefaultHasher::new();
+            let taken = (&self.outline, &self.used, &self.usage.pci, &self.usage.pmem);
+            (self.class, taken, self.memory).hash(&mut hasher);
+            hasher.finish()
+        })
     }
 
-    fn classify(&self) -> u64 {
+    fn classify(&mut self) {
         let Host {
             name: _,
             provider: _,
@@ -357,7 +390,8 @@ impl HostView {
         fenced.is_some().hash(&mut hasher);
         (service_version, driver, topology, storage_id, platform).hash(&mut hasher);
         (&self.inventories, &self.traits, &self.aggregates).hash(&mut hasher);
-        hasher.finish()
+        self.class = hasher.finish();
+        self.likeness = Likeness::default();
     }
 
     /// Returns what is left of each cell, in the order of the topology.
@@ -412,6 +446,7 @@ impl HostView {
             headroom.add_cell(cell, self.outline.pools(cell));
         }
         self.headroom = headroom;
+        self.likeness = Likeness::default();
     }
 
     /// Returns the most of a class that one guest could take, and how much of it is taken.
