@@ -1,6 +1,7 @@
 //! The reason where no host can take a guest: counted by cause over all hosts, described for the few
 //! that came nearest.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -113,10 +114,12 @@ fn by_all(request: &Request, hosts: &[&Arc<HostView>], cluster: &dyn Cluster) ->
         Ok(refused) => refused,
         Err(able) => return passed_over(able),
     };
-    let mut causes: BTreeMap<String, u32> = BTreeMap::new();
+    let mut counts: BTreeMap<Cow<'_, str>, u32> = BTreeMap::new();
     for host in &refused {
-        *causes.entry(host.violation.cause()).or_default() += 1;
+        *counts.entry(host.violation.cause()).or_default() += 1;
     }
+    let causes = counts.into_iter().map(|(cause, n)| (cause.into_owned(), n));
+    let causes: BTreeMap<String, u32> = causes.collect();
     let (code, reason) = if is_gated(&refused) {
         (Code::FailedPrecondition, TOO_OLD)
     } else {
@@ -146,29 +149,31 @@ fn refused_by<'a>(
     hosts: &[&'a Arc<HostView>],
 ) -> Result<Vec<Refused<'a>>, &'a HostName> {
     let applicant = PreparedDemand::new(&request.demand);
-    let mut known: BTreeMap<u64, Violation> = BTreeMap::new();
-    let mut refused: Vec<Refused<'_>> = Vec::new();
+    let mut refused: Vec<Refused<'_>> = Vec::with_capacity(hosts.len());
+    // By likeness, where among the refused a host of it is.
+    let mut known: BTreeMap<u64, usize> = BTreeMap::new();
     for &view in hosts {
         let is_own =
             request.excluded.contains(&view.host.name) || applicant.check_host(view).is_err();
-        let likeness = view.likeness();
-        let violation = match known.get(&likeness).filter(|_| !is_own) {
-            Some(violation) => violation.clone(),
+        let alike = match is_own {
+            true => None,
+            false => known.get(&view.likeness()),
+        };
+        let violation = match alike {
+            Some(&at) => refused[at].violation.clone(),
             None => match examine(request, &applicant, view) {
                 Err(violation) => violation,
                 Ok(_) => return Err(&view.host.name),
             },
         };
         if !is_own {
-            known.entry(likeness).or_insert_with(|| violation.clone());
+            known.entry(view.likeness()).or_insert(refused.len());
         }
         refused.push(Refused { view, violation });
     }
-    refused.sort_by(|a, b| {
-        let key = |r: &Refused<'_>| r.violation.distance();
-        key(a)
-            .cmp(&key(b))
-            .then_with(|| a.view.host.name.cmp(&b.view.host.name))
+    refused.sort_by_cached_key(|refused| {
+        let name: &'a HostName = &refused.view.host.name;
+        (refused.violation.distance(), name)
     });
     Ok(refused)
 }

@@ -1,5 +1,6 @@
 //! Which rule a host breaks, for programs and as text for people.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use crate::cpu_set::CpuSet;
@@ -143,7 +144,7 @@ pub enum Violation {
 impl Violation {
     /// Returns the cause for programs.
     #[must_use]
-    pub fn cause(&self) -> String {
+    pub fn cause(&self) -> Cow<'static, str> {
         let cause = match self {
             Self::SameHost => "SAME_HOST",
             Self::Excluded => "HOST_EXCLUDED",
@@ -161,7 +162,7 @@ impl Violation {
             Self::Aggregate { .. } => "AGGREGATE_METADATA",
             Self::Affinity { .. } => "AFFINITY",
             Self::AntiAffinity { .. } => "ANTI_AFFINITY",
-            Self::Capacity { class, .. } => return format!("RESOURCE_{class}"),
+            Self::Capacity { class, .. } => return format!("RESOURCE_{class}").into(),
             Self::Fit(refusal) => refusal.cause(),
             Self::Counted => "CLAIM_MISCOUNTED",
             Self::Fenced => "HOST_FENCED",
@@ -170,7 +171,7 @@ impl Violation {
             Self::VolumeElsewhere { .. } => "VOLUME_ELSEWHERE",
             Self::NoGuests => "HOST_RUNS_NO_VMS",
         };
-        cause.to_owned()
+        cause.into()
     }
 
     /// Returns why the guest's cells do not fit, if that is the rule.
@@ -278,7 +279,7 @@ impl Violation {
         let fit = self.fit();
         HostRefusal {
             host: host.clone(),
-            cause: self.cause(),
+            cause: self.cause().into_owned(),
             message: self.to_string(),
             guest_cell: fit.and_then(FitRefusal::guest_cell),
             host_cell: fit.and_then(FitRefusal::host_cell),
@@ -318,7 +319,7 @@ impl Violation {
         };
         let mut refusal = Refusal::new(code, reason, format!("host {host}: {self}"));
         refusal.metadata.insert("host".to_owned(), host.to_string());
-        refusal.causes.insert(cause.clone(), 1);
+        refusal.causes.insert(cause.into_owned(), 1);
         refusal.hosts.push(self.to_host_refusal(host));
         refusal
     }

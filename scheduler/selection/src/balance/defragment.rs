@@ -327,7 +327,7 @@ fn bound(fleet: &Fleet, goal: &Goal<'_>) -> Option<Impossible> {
         match applicant.place(&view, goal.cells) {
             // Several may compete for it; only the search knows.
             Ok(_) => return None,
-            Err(violation) => *causes.entry(violation.cause()).or_insert(0) += 1,
+            Err(violation) => *causes.entry(violation.cause().into_owned()).or_insert(0) += 1,
         }
     }
     Some(Impossible::NoHost { causes })
