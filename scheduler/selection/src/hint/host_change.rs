@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use berth_domain::aggregate::HostAggregates;
+use berth_domain::claim::Claim;
 use berth_domain::constraint::{Demand, Violation};
 use berth_domain::hint::{Hint, HostShape, OpenStep};
 use berth_domain::host::{Host, Liveness};
@@ -38,7 +39,8 @@ impl Search<'_> {
                 continue;
             }
             let mut erased = HostView::clone(view);
-            claims.iter().for_each(|claim| erased.release(claim));
+            let released: Vec<&Claim> = claims.iter().map(|claim| &**claim).collect();
+            erased.release_all(&released);
             if !self.spend() {
                 return None;
             }

@@ -16,12 +16,11 @@ use berth_domain::claim::Claim;
 use berth_domain::constraint::{Demand, PreparedDemand, Violation};
 use berth_domain::hint::{Hint, VmAction, VmChange, nodes_of};
 use berth_domain::host_view::HostView;
-use berth_domain::name::{HostName, PmemName, ServerGroupName};
+use berth_domain::name::{HostName, PmemName, ServerGroupName, VmName};
 use berth_domain::resource::ResourceClass;
 use berth_domain::server_group::GroupDemand;
 
 use super::{Exit, Occupant, Search};
-use crate::explain::Refused;
 use crate::request::{Choice, Request};
 
 /// How many hosts are looked at, the nearest first.
@@ -51,109 +50,173 @@ struct GroupShift {
     to: Option<HostName>,
 }
 
+/// What the departure of some VMs costs: how many they are, and their memory in MiB. Less is better.
+type Cost = (usize, u64);
+
+/// The claims of one host of which some are to leave.
+struct Vacating<'a> {
+    view: &'a HostView,
+    /// Those that may leave, the smallest first.
+    occupants: Vec<Occupant>,
+    means: Means,
+    /// The cost of the best set of another host, if there is one.
+    below: Option<Cost>,
+    /// VMs that can go nowhere.
+    stuck: Vec<VmName>,
+    /// The first VM that could go nowhere after others of its set had left.
+    crowded_out: Option<VmName>,
+}
+
 impl Search<'_> {
     /// Tries to vacate the nearest hosts.
     pub(super) fn vacate(&mut self, means: Means) -> Option<Hint> {
         let refused = self.refused;
         let hosts = refused.iter().filter(|host| is_occupied(&host.violation));
-        let mut best: Option<(usize, u64, Hint)> = None;
+        let mut best: Option<(Cost, Hint)> = None;
         for host in hosts.take(HOSTS_MAX) {
-            let Some((count, mib, hint)) = self.vacate_host(host, means) else {
-                continue;
-            };
-            if best
-                .as_ref()
-                .is_none_or(|(c, m, _)| (count, mib) < (*c, *m))
-            {
-                best = Some((count, mib, hint));
-            }
-            if count == 1 {
+            let below = best.as_ref().map(|(cost, _)| *cost);
+            let better = self.vacate_host(host.view, means, below);
+            best = better.or(best);
+            if best.as_ref().is_some_and(|((count, _), _)| *count == 1) {
                 break;
             }
         }
-        best.map(|(_, _, hint)| hint)
+        best.map(|(_, hint)| hint)
     }
 
-    fn vacate_host(&mut self, host: &Refused<'_>, means: Means) -> Option<(usize, u64, Hint)> {
-        let view = host.view;
+    /// Tries to vacate a host at less than a given cost.
+    fn vacate_host(
+        &mut self,
+        view: &HostView,
+        means: Means,
+        below: Option<Cost>,
+    ) -> Option<(Cost, Hint)> {
         let mut occupants = self.cluster.occupants(&view.host.name);
         occupants.retain(|o| means == Means::All || o.exit != Exit::Delete);
         occupants.sort_by(|a, b| (memory_of(a), &a.vm).cmp(&(memory_of(b), &b.vm)));
         occupants.truncate(OCCUPANTS_MAX);
+        let mut host = Vacating {
+            view,
+            occupants,
+            means,
+            below,
+            stuck: Vec::new(),
+            crowded_out: None,
+        };
+        if !self.fits_without_all(&host) {
+            return None;
+        }
+        if let Some(found) = self.one_leaves(&mut host) {
+            return Some(found);
+        }
+        // Those that can go nowhere stay, and the others are tried.
+        let mut is_other = host.keep_stuck();
         for _ in 0..RETRIES_MAX {
-            let all: Vec<&Occupant> = occupants.iter().collect();
-            if all.is_empty() || !self.fits_without(view, &all) {
+            if is_other && !self.fits_without_all(&host) {
                 return None;
             }
-            let sets = self.sets(view, &occupants);
-            let mut stuck = None;
-            for set in sets {
-                let leaving: Vec<&Occupant> = set.iter().map(|at| &occupants[*at]).collect();
-                match self.depart(view, &leaving, means) {
-                    Ok(hint) => {
-                        let mib = leaving.iter().map(|o| memory_of(o)).sum();
-                        return Some((set.len(), mib, hint));
-                    }
-                    Err(at) => stuck = stuck.or(at.map(|at| set[at])),
-                }
+            if let Some(found) = self.several_leave(&mut host) {
+                return Some(found);
             }
-            // One that can go nowhere stays, and the others are tried.
-            occupants.remove(stuck?);
+            is_other = host.keep_stuck();
+            if !is_other {
+                return None;
+            }
         }
         None
     }
 
-    /// Returns sets of claims without which the guest fits, by their places: the smallest first.
-    fn sets(&mut self, view: &HostView, occupants: &[Occupant]) -> Vec<Vec<usize>> {
-        let count = occupants.len();
-        let ones: Vec<Vec<usize>> = (0..count)
-            .filter(|at| self.fits_without(view, &[&occupants[*at]]))
-            .map(|at| vec![at])
-            .collect();
-        if !ones.is_empty() {
-            return ones;
-        }
-        // The largest stay first; none of those that are left could stay.
-        let mut leaving: Vec<usize> = (0..count).collect();
-        for at in (0..count).rev() {
-            let others: Vec<usize> = leaving.iter().copied().filter(|o| *o != at).collect();
-            let set: Vec<&Occupant> = others.iter().map(|o| &occupants[*o]).collect();
-            if self.fits_without(view, &set) {
-                leaving = others;
-            }
-        }
-        let mut sets = Vec::new();
-        if leaving.len() > 2 {
-            let pairs = (0..count).flat_map(|a| (a + 1..count).map(move |b| vec![a, b]));
+    fn fits_without_all(&mut self, host: &Vacating<'_>) -> bool {
+        let all: Vec<usize> = (0..host.occupants.len()).collect();
+        !all.is_empty() && self.fits_without(host.view, &host.at(&all))
+    }
+
+    /// Lets the smallest VM leave without which the guest fits.
+    fn one_leaves(&mut self, host: &mut Vacating<'_>) -> Option<(Cost, Hint)> {
+        (0..host.occupants.len()).find_map(|at| self.leave(host, &[at]))
+    }
+
+    /// Lets a set of VMs leave of which none can stay, or two.
+    fn several_leave(&mut self, host: &mut Vacating<'_>) -> Option<(Cost, Hint)> {
+        let count = host.occupants.len();
+        let set = self.without_surplus(host);
+        if set.as_ref().is_none_or(|set| set.len() > 2) {
+            let pairs = (0..count).flat_map(|a| (a + 1..count).map(move |b| [a, b]));
             for pair in pairs {
                 if self.for_kind <= DESTINATIONS_MAX {
                     break;
                 }
-                if self.fits_without(view, &[&occupants[pair[0]], &occupants[pair[1]]]) {
-                    sets.push(pair);
+                if pair.iter().any(|at| host.is_stuck(*at)) {
+                    continue;
+                }
+                if let Some(found) = self.leave(host, &pair) {
+                    return Some(found);
                 }
             }
         }
-        if leaving.len() <= LEAVING_MAX {
-            sets.push(leaving);
+        self.leave(host, &set?)
+    }
+
+    /// Returns a set of claims without which the guest fits and of which none could stay, the
+    /// largest first; nothing where it has more than a hint may name.
+    fn without_surplus(&mut self, host: &Vacating<'_>) -> Option<Vec<usize>> {
+        let most = host
+            .below
+            .map_or(LEAVING_MAX, |(count, _)| count.min(LEAVING_MAX));
+        let count = host.occupants.len();
+        let mut leaving: Vec<usize> = (0..count).collect();
+        let mut needed = 0;
+        for at in (0..count).rev() {
+            let others: Vec<usize> = leaving.iter().copied().filter(|o| *o != at).collect();
+            if self.fits_without(host.view, &host.at(&others)) {
+                leaving = others;
+                continue;
+            }
+            needed += 1;
+            if needed > most {
+                return None;
+            }
         }
-        sets
+        Some(leaving)
+    }
+
+    /// Lets a set of VMs leave, if the guest fits without them and each has somewhere to go.
+    fn leave(&mut self, host: &mut Vacating<'_>, set: &[usize]) -> Option<(Cost, Hint)> {
+        let leaving = host.at(set);
+        let cost = (set.len(), leaving.iter().map(|o| memory_of(o)).sum());
+        if host.below.is_some_and(|below| cost >= below) || !self.fits_without(host.view, &leaving)
+        {
+            return None;
+        }
+        match self.depart(host.view, &leaving, host.means) {
+            Ok(hint) => Some((cost, hint)),
+            Err(Some(at)) => {
+                let vm = leaving[at].vm.clone();
+                match at {
+                    0 => host.stuck.push(vm),
+                    _ => drop(host.crowded_out.get_or_insert(vm)),
+                }
+                None
+            }
+            Err(None) => None,
+        }
     }
 
     /// Decides whether the guest fits on a host without these claims, wherever their VMs are then.
     fn fits_without(&mut self, view: &HostView, leaving: &[&Occupant]) -> bool {
-        let without = without(view, leaving);
-        let shifts: Vec<GroupShift> = leaving.iter().filter_map(|o| shift(o, None)).collect();
-        let demand = self.request.demand.clone();
-        if shifts.iter().all(|s| !concerns(&demand, s)) {
-            return self.fits(&without);
+        if !self.spend() || self.request.excluded.contains(&view.host.name) {
+            return false;
         }
-        let demand = after(demand, &shifts);
-        self.spend()
-            && !self.request.excluded.contains(&view.host.name)
-            && PreparedDemand::new(&demand)
-                .try_place(&without, self.request.policy.cells)
-                .is_some()
+        let without = without(view, leaving);
+        let cells = self.request.policy.cells;
+        let shifts: Vec<GroupShift> = leaving.iter().filter_map(|o| shift(o, None)).collect();
+        let demand = &self.request.demand;
+        if shifts.iter().all(|s| !concerns(demand, s)) {
+            return self.applicant.try_place(&without, cells).is_some();
+        }
+        let demand = after(demand.clone(), &shifts);
+        let applicant = PreparedDemand::new(&demand);
+        applicant.try_place(&without, cells).is_some()
     }
 
     /// Finds an exit for each of these claims, and decides the request after all of them.
@@ -274,6 +337,27 @@ impl Search<'_> {
     }
 }
 
+impl Vacating<'_> {
+    fn at(&self, set: &[usize]) -> Vec<&Occupant> {
+        set.iter().map(|at| &self.occupants[*at]).collect()
+    }
+
+    fn is_stuck(&self, at: usize) -> bool {
+        self.stuck.contains(&self.occupants[at].vm)
+    }
+
+    /// Keeps the VMs that can go nowhere where they are; returns whether there is one.
+    fn keep_stuck(&mut self) -> bool {
+        let mut stuck = std::mem::take(&mut self.stuck);
+        let crowded_out = self.crowded_out.take();
+        if stuck.is_empty() {
+            stuck.extend(crowded_out);
+        }
+        self.occupants.retain(|o| !stuck.contains(&o.vm));
+        !stuck.is_empty()
+    }
+}
+
 /// Returns whether other guests may be what a host lacks.
 fn is_occupied(violation: &Violation) -> bool {
     match violation {
@@ -307,9 +391,8 @@ fn is_occupied(violation: &Violation) -> bool {
 
 fn without(view: &HostView, leaving: &[&Occupant]) -> HostView {
     let mut view = view.clone();
-    for occupant in leaving {
-        view.release(&occupant.claim);
-    }
+    let claims: Vec<&Claim> = leaving.iter().map(|occupant| &*occupant.claim).collect();
+    view.release_all(&claims);
     view
 }
 
