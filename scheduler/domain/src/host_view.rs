@@ -396,15 +396,14 @@ impl HostView {
 
     /// Returns what is left of each cell, in the order of the topology.
     pub fn cells(&self) -> impl ExactSizeIterator<Item = CellHeadroom> + '_ {
-        let cells = self.host.report.topology.cells().iter();
-        cells.zip(&self.outline.cells).map(|(cell, left)| {
+        self.outline.cells.iter().map(|left| {
             let free = |size_kib| {
                 let mut pools = self.outline.pools(left).iter();
                 let pool = pools.find(|pool| pool.size_kib == size_kib);
                 pool.map_or(0, |pool| pool.free_kib / size_kib)
             };
             CellHeadroom {
-                dedicated_all: small(cell.dedicated.len() as u64),
+                dedicated_all: left.cores.all,
                 dedicated: left.cores.free,
                 small_mib: left.exclusive_mib,
                 pages_2m: free(2048),

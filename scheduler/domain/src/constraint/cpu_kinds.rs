@@ -33,8 +33,7 @@ pub fn check(view: &HostView, demand: &Demand) -> Result<(), Violation> {
     let has_dedicated = view.used_of(&pcpu) > 0;
     let clashes =
         (floats && (has_dedicated || wants_dedicated)) || (wants_dedicated && has_floating);
-    let mut cells = view.host.report.topology.cells().iter();
-    if clashes && cells.any(|cell| !cell.shared.is_disjoint(&cell.dedicated)) {
+    if clashes && view.outline.has_common_cpus {
         return Err(Violation::CpuKinds {
             wants_both: floats && wants_dedicated,
             has_dedicated,

@@ -56,6 +56,8 @@ impl Limits {
 /// The free dedicated CPUs of a cell, by what lies on their cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct CoreHeadroom {
+    /// All dedicated CPUs, free or not.
+    pub(crate) all: u32,
     /// Free dedicated CPUs.
     pub(crate) free: u32,
     /// Those of them that have a free sibling.
@@ -130,6 +132,8 @@ pub struct Outline {
     pub(crate) cells: Vec<CellHeadroom>,
     /// The pools of all cells, one cell after the other, each in ascending order of size.
     pools: Vec<PoolHeadroom>,
+    /// Whether some CPU is both dedicated and shared, so that it is for guests of one kind at a time.
+    pub(crate) has_common_cpus: bool,
 }
 
 impl Outline {
@@ -158,11 +162,13 @@ impl Outline {
         );
         self.cells.clear();
         self.pools.clear();
+        self.has_common_cpus = false;
         for (cell, used) in topology.cells().iter().zip(&usage.cells) {
             let start = index(self.pools.len());
             self.pools.extend(pools(cell, used, limits));
             let headroom = cell_headroom(cell, used, limits, (start, index(self.pools.len())));
             self.cells.push(headroom);
+            self.has_common_cpus |= !cell.shared.is_disjoint(&cell.dedicated);
         }
         for device in topology.pci() {
             let position = device.cell.and_then(|cell| topology.position(cell));
@@ -224,6 +230,7 @@ fn core_headroom(cell: &HostCell, used: &CellUsage, rules: ThreadRules) -> CoreH
     let threads = cell.cores.iter().map(|core| core.len()).max().unwrap_or(0);
     let is_legacy = cell.dedicated == cell.shared;
     let mut headroom = CoreHeadroom {
+        all: small(cell.dedicated.len()),
         free: small(free.len()),
         has_siblings: threads > 1,
         ..CoreHeadroom::default()

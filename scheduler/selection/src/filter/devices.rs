@@ -25,6 +25,9 @@ impl Kinds {
     /// Counts the free functions of a host. Kinds that are new are numbered.
     pub fn count(&mut self, view: &HostView) -> Devices {
         let mut free = [0_u16; KINDS];
+        if view.headroom.pci == 0 {
+            return free;
+        }
         for device in view.host.report.topology.pci() {
             if view.usage.pci.contains(&device.address) {
                 continue;

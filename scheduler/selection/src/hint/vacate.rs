@@ -93,7 +93,7 @@ impl Search<'_> {
     ) -> Option<(Cost, Hint)> {
         let mut occupants = self.cluster.occupants(&view.host.name);
         occupants.retain(|o| means == Means::All || o.exit != Exit::Delete);
-        occupants.sort_by(|a, b| (memory_of(a), &a.vm).cmp(&(memory_of(b), &b.vm)));
+        occupants.sort_by_cached_key(|occupant| (memory_of(occupant), occupant.vm.clone()));
         occupants.truncate(OCCUPANTS_MAX);
         let mut host = Vacating {
             view,

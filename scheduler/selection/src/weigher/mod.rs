@@ -49,11 +49,10 @@ impl Facts {
     /// Returns what they know of this host.
     #[must_use]
     pub fn of(view: &HostView) -> Self {
-        let cells = view.host.report.topology.cells().iter();
-        let greatest = cells.map(|cell| cell.dedicated.len()).max().unwrap_or(0);
+        let greatest = view.cells().map(|cell| cell.dedicated_all).max();
         Self {
             loads: load::Loads::from_headroom(&view.headroom),
-            cell: u16::try_from(greatest).unwrap_or(u16::MAX),
+            cell: u16::try_from(greatest.unwrap_or(0)).unwrap_or(u16::MAX),
             pci: u16::try_from(view.headroom.pci).unwrap_or(u16::MAX),
             storage: storage::key(&view.host.report.storage_id),
             key: turn::key(&view.host.name),

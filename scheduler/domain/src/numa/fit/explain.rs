@@ -65,7 +65,11 @@ impl Search<'_> {
         hosts: impl Iterator<Item = usize>,
     ) -> Option<CellShortfall> {
         let spot = |host| Spot::new(self.ground.outline, host);
-        let pairs = hosts.flat_map(|h| guests.iter().map(move |g| (h, *g)));
+        // Of guest cells that are alike the first is named.
+        let cells = &self.guest.cells;
+        let is_first = |at: usize| at == 0 || cells[guests[at - 1]] != cells[guests[at]];
+        let firsts: Vec<usize> = (0..guests.len()).filter(|at| is_first(*at)).collect();
+        let pairs = hosts.flat_map(|h| firsts.iter().map(move |at| (h, guests[*at])));
         let (_, host, guest) = pairs
             .filter_map(|(h, g)| {
                 let found = spot(h).distance(&self.guest.cells[g])?;

@@ -144,8 +144,7 @@ impl Search<'_> {
         let guests = &self.guest.cells;
         let mut rows = [0_u64; matching::NARROW];
         for (index, need) in guests.iter().enumerate() {
-            // Guest cells that are alike are mostly neighbours.
-            if index > 0 && guests[index - 1] == *need {
+            if self.is_as_before(index) {
                 rows[index] = rows[index - 1];
                 continue;
             }
@@ -160,6 +159,13 @@ impl Search<'_> {
         matching::is_full(&rows[..guests.len()])
     }
 
+    /// Returns whether a guest cell needs what the one before it needs. Those that are alike are
+    /// mostly neighbours.
+    fn is_as_before(&self, guest: usize) -> bool {
+        let cells = &self.guest.cells;
+        guest > 0 && cells[guest - 1] == cells[guest]
+    }
+
     fn place(&self, strategy: Strategy) -> Result<Placed, Failure> {
         let guests = self.guest.cells.len();
         if guests == 0 {
@@ -169,9 +175,12 @@ impl Search<'_> {
         if guests > outline.cells.len() {
             return Err(Failure::TooFewCells);
         }
-        let table = matching::Table::new(guests, outline.cells.len(), |g, h| {
-            Spot::new(outline, h).check(&self.guest.cells[g]).is_ok()
-        });
+        let fits = |guest: usize, host| {
+            let need = &self.guest.cells[guest];
+            Spot::new(outline, host).check(need).is_ok()
+        };
+        let hosts = outline.cells.len();
+        let table = matching::Table::new(guests, hosts, |g| self.is_as_before(g), fits);
         if let Some(homeless) = table.homeless() {
             return Err(Failure::Nowhere(homeless));
         }
