@@ -45,7 +45,7 @@ const READS: [&str; 9] = [
 ];
 
 /// Returns the methods of schedulers that a role may call and that are no reads.
-fn writes(role: Role) -> Vec<String> {
+pub(crate) fn writes(role: Role) -> Vec<String> {
     let described = FileDescriptorSet::decode(berth_proto::DESCRIPTOR_SET).expect("descriptors");
     let mut writes = Vec::new();
     for file in &described.file {

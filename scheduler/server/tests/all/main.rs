@@ -2,6 +2,7 @@
 //!
 //! | module | what it tests |
 //! |---|---|
+//! | `ahead` | numbers of agents that are ahead |
 //! | `audit` | the audit |
 //! | `candidates` | allocation candidates |
 //! | `common` | schedulers in this process and requests to them |
@@ -32,6 +33,7 @@
 //! | `versions` | every command at every cluster version |
 //! | `volumes` | volumes of persistent memory |
 
+mod ahead;
 mod audit;
 mod candidates;
 mod common;
