@@ -341,7 +341,8 @@ fn moves_off_offline_nodes_are_not_held_back() {
 }
 
 /// Goal: never worse than the installed `hbal`, with offline nodes too. Method: as many clusters as
-/// `BERTH_HBAL_CLUSTERS` says (200 of 4 to 60 nodes are a matter of an hour), otherwise small ones.
+/// `BERTH_HBAL_CLUSTERS` says (200 of 4 to 60 nodes are a matter of hours), otherwise small ones;
+/// `BERTH_HBAL_FROM` is the first of them, to continue a run that was stopped.
 #[test]
 fn with_offline_nodes_no_plan_is_worse_than_that_of_the_installed_hbal() {
     let Some(hbal) = hbal() else {
@@ -349,8 +350,10 @@ fn with_offline_nodes_no_plan_is_worse_than_that_of_the_installed_hbal() {
     };
     let many = std::env::var("BERTH_HBAL_CLUSTERS").ok();
     let many: Option<u64> = many.map(|text| text.parse().expect("a number of clusters"));
+    let from = std::env::var("BERTH_HBAL_FROM").ok();
+    let from = from.map_or(0, |text| text.parse().expect("a number of a cluster"));
     let (mut worse, mut gained) = (Vec::new(), 0);
-    for seed in 0..many.unwrap_or(18) {
+    for seed in from..many.unwrap_or(18) {
         let nodes = 4 + match many {
             Some(_) => (seed * 56 / many.unwrap_or(1)) as usize,
             None => seed as usize % 6,
