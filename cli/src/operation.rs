@@ -19,20 +19,18 @@ use crate::{all_pages, call, drained, output, progress};
 pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
     match verb {
         Verb::List { running } => list(session, running).await,
-        Verb::Show { operation } => {
-            let request = GetOperationRequest {
-                name: resource("operations", &operation),
-                ..Default::default()
-            };
-            let response = call!(session, OperationServiceClient, get_operation, request)?;
-            show(session, &response.operation.unwrap_or_default().try_into()?)
-        }
+        Verb::Show { operation } => show(session, &get(session, &operation).await?),
         Verb::Wait { operation } => {
             let operation = progress::follow(session, &operation).await?;
             // Its steps have been printed as they happened.
             summary(session, &operation)
         }
         Verb::Cancel { operation } => {
+            let before = get(session, &operation).await?;
+            if before.is_done() {
+                show(session, &before)?;
+                return Err(ended_before(&before).into());
+            }
             let request = CancelOperationRequest {
                 name: resource("operations", &operation),
                 request_id: request_id(None),
@@ -46,6 +44,15 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
             }
         }
     }
+}
+
+async fn get(session: &Session, operation: &str) -> anyhow::Result<Operation> {
+    let request = GetOperationRequest {
+        name: resource("operations", operation),
+        ..Default::default()
+    };
+    let response = call!(session, OperationServiceClient, get_operation, request)?;
+    Ok(response.operation.unwrap_or_default().try_into()?)
 }
 
 /// The refusal of a cancellation that came too late.

@@ -44,8 +44,11 @@ pub(super) async fn of_host(
     session: &Session,
     host: &Host,
 ) -> anyhow::Result<Option<(&'static str, String)>> {
+    if let Some(running) = running(session, host).await? {
+        return Ok(Some(running));
+    }
     let Some(id) = host.cordoned_by else {
-        return running(session, host).await;
+        return Ok(None);
     };
     let request = GetOperationRequest {
         name: resource("operations", &id.to_string()),
@@ -69,7 +72,7 @@ pub(super) async fn of_host(
     Ok(Some(("cordoned by", text)))
 }
 
-/// Returns the running drain of a host that was cordoned otherwise.
+/// Returns the running drain of a host.
 async fn running(session: &Session, host: &Host) -> anyhow::Result<Option<(&'static str, String)>> {
     if !host.cordoned {
         return Ok(None);

@@ -203,12 +203,13 @@ impl Number {
 
 fn collect(of: &MessageDescriptor, path: &mut Vec<FieldDescriptor>, all: &mut Vec<Number>) {
     for field in of.fields() {
-        let is_recursive = path.iter().any(|before| *before == field);
+        let is_recursive = path.contains(&field);
         path.push(field.clone());
-        match value_kind(&field) {
-            Kind::Message(message) if !is_recursive => collect(&message, path, all),
-            kind if number(&kind, 0).is_some() => all.push(Number(path.clone())),
-            _ => {}
+        let kind = value_kind(&field);
+        if let Some(message) = kind.as_message().filter(|_| !is_recursive) {
+            collect(message, path, all);
+        } else if number(&kind, 0).is_some() {
+            all.push(Number(path.clone()));
         }
         path.pop();
     }
@@ -216,10 +217,13 @@ fn collect(of: &MessageDescriptor, path: &mut Vec<FieldDescriptor>, all: &mut Ve
 
 /// Returns what a field holds; of a map, its values.
 fn value_kind(field: &FieldDescriptor) -> Kind {
-    match field.kind() {
-        Kind::Message(entry) if field.is_map() => entry.map_entry_value_field().kind(),
-        kind => kind,
+    let kind = field.kind();
+    if field.is_map()
+        && let Some(entry) = kind.as_message()
+    {
+        return entry.map_entry_value_field().kind();
     }
+    kind
 }
 
 fn number(kind: &Kind, value: u64) -> Option<Value> {
@@ -244,33 +248,39 @@ fn number(kind: &Kind, value: u64) -> Option<Value> {
 fn set(message: &mut DynamicMessage, path: &[FieldDescriptor], value: u64) {
     let (field, rest) = path.split_first().expect("a path");
     let kind = value_kind(field);
-    let new = || match &kind {
-        Kind::Message(of) => Value::Message(DynamicMessage::new(of.clone())),
-        kind => number(kind, value).expect("a number"),
+    let new = || match kind.as_message() {
+        Some(of) => Value::Message(DynamicMessage::new(of.clone())),
+        None => number(&kind, value).expect("a number"),
     };
-    let slot = match message.get_field_mut(field) {
-        Value::List(list) => {
-            if list.is_empty() {
-                list.push(new());
-            }
-            &mut list[0]
+    let held = message.get_field_mut(field);
+    let slot = if field.is_map() {
+        let map = held.as_map_mut().expect("a map");
+        map.entry(map_key(field)).or_insert_with(new)
+    } else if field.is_list() {
+        let list = held.as_list_mut().expect("a list");
+        if list.is_empty() {
+            list.push(new());
         }
-        Value::Map(map) => {
-            let Kind::Message(entry) = field.kind() else {
-                panic!("a map has entries");
-            };
-            let key = match number(&entry.map_entry_key_field().kind(), 4) {
-                Some(Value::U64(key)) => MapKey::U64(key),
-                Some(Value::U32(key)) => MapKey::U32(key),
-                _ => MapKey::String("vms/x".to_owned()),
-            };
-            map.entry(key).or_insert_with(new)
-        }
-        single => single,
+        &mut list[0]
+    } else {
+        held
     };
-    match slot {
-        Value::Message(inner) => set(inner, rest, value),
-        number => *number = new(),
+    match slot.as_message_mut() {
+        Some(inner) => set(inner, rest, value),
+        None => *slot = new(),
+    }
+}
+
+/// Returns a key that no entry has yet.
+fn map_key(field: &FieldDescriptor) -> MapKey {
+    let kind = field.kind();
+    let entry = kind.as_message().expect("a map has entries");
+    let key = number(&entry.map_entry_key_field().kind(), 4);
+    let key = key.as_ref();
+    match (key.and_then(Value::as_u64), key.and_then(Value::as_u32)) {
+        (Some(key), _) => MapKey::U64(key),
+        (None, Some(key)) => MapKey::U32(key),
+        (None, None) => MapKey::String("vms/x".to_owned()),
     }
 }
 
