@@ -213,7 +213,8 @@ pub fn not_begun(status: &Status) -> Refusal {
     let message =
         "the conductor was lost before it answered; the request may or may not be carried out";
     Refusal::new(Code::Unavailable, OUTCOME_UNKNOWN, message).with_hint(
-        "`berth operation list` shows what has begun; repeat the command if it is not there",
+        "`berth operation list` shows what has begun, maybe a moment later; a command that has \
+         --request-id can be repeated with the same one, and is carried out once",
     )
 }
 

@@ -151,7 +151,7 @@ pub(crate) fn unexpected_answer(what: &str) -> Refusal {
 mod tests {
     use super::*;
 
-    /// Goal: whoever reads why a call was given up gets the hint of the one who knows: the agent's own
+    /// Goal: a call that was given up is reported with the hint that helps: the agent's own
     /// if it answered.
     #[test]
     fn an_agent_that_answered_says_what_helps() {

@@ -317,7 +317,7 @@ fn no_address_reaches_the_terminal_raw() {
 }
 
 /// Goal: a conductor that is lost before it answers is reported as what it is, whichever command called
-/// it: nobody knows whether the request is carried out, and the hint says how to find out.
+/// it: whether the request is carried out is unknown, and the hint says how to find out.
 /// Method: every command, with a conductor that closes each connection once a request has come.
 #[test]
 fn a_lost_conductor_is_an_unknown_outcome() {

@@ -162,8 +162,7 @@ fn resized_away(vm: &Vm, host: &HostName) -> Option<Refusal> {
     Some(
         refusal
             .with_hint(format!(
-                "`berth vm confirm-resize {name}` releases the claim, `berth vm revert-resize {name}` \
-                 brings it back"
+                "`berth vm confirm-resize {name}` releases the claim"
             ))
             .with("vm", name)
             .with("host", host),
