@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::encryption::Encryption;
 use crate::listening::Listening;
 use crate::log::{Log, LogFormat};
 
@@ -17,6 +18,14 @@ pub struct Common {
     /// Allow listening on addresses other than loopback without TLS
     #[arg(long)]
     pub insecure_listen: bool,
+    /// How it identifies itself and writes its log.
+    #[command(flatten)]
+    pub identity: Identity,
+}
+
+/// How a program identifies itself to others, and writes its log.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Identity {
     /// Trust the certificate authorities in this PEM file; together with --tls-cert and --tls-key
     /// it turns on mutual TLS for all connections
     #[arg(long, value_name = "FILE")]
@@ -40,9 +49,16 @@ impl Common {
     pub fn apply(self, listening: &mut Listening, log: &mut Log) {
         listening.insecure |= self.insecure_listen;
         replace_some(&mut listening.advertise, self.advertise);
-        replace_some(&mut listening.encryption.ca, self.tls_ca);
-        replace_some(&mut listening.encryption.cert, self.tls_cert);
-        replace_some(&mut listening.encryption.key, self.tls_key);
+        self.identity.apply(&mut listening.encryption, log);
+    }
+}
+
+impl Identity {
+    /// Overrides the values of the file by the flags that are set.
+    pub fn apply(self, encryption: &mut Encryption, log: &mut Log) {
+        replace_some(&mut encryption.ca, self.tls_ca);
+        replace_some(&mut encryption.cert, self.tls_cert);
+        replace_some(&mut encryption.key, self.tls_key);
         replace(&mut log.format, self.log_format);
         replace(&mut log.filter, self.log_filter);
     }

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use berth_process::flags::{replace, replace_some};
-use berth_process::{Faults, LogFormat};
+use berth_process::Faults;
+use berth_process::flags::{Identity, replace_some};
 use clap::{Parser, Subcommand};
 
 use crate::config::Config;
@@ -34,22 +34,9 @@ pub struct Flags {
     /// Serve metrics on this address
     #[arg(long, value_name = "HOST:PORT")]
     pub metrics_listen: Option<String>,
-    /// Trust the certificate authorities in this PEM file; together with --tls-cert and --tls-key
-    /// it turns on mutual TLS for the connections to schedulers
-    #[arg(long, value_name = "FILE")]
-    pub tls_ca: Option<PathBuf>,
-    /// Identify this program by the certificate in this PEM file
-    #[arg(long, value_name = "FILE")]
-    pub tls_cert: Option<PathBuf>,
-    /// Read the private key of the certificate from this PEM file
-    #[arg(long, value_name = "FILE")]
-    pub tls_key: Option<PathBuf>,
-    /// Write log lines in this format
-    #[arg(long, value_name = "FORMAT", value_enum)]
-    pub log_format: Option<LogFormat>,
-    /// Write only the log lines that match this filter, for example info,kube=debug
-    #[arg(long, value_name = "FILTER")]
-    pub log_filter: Option<String>,
+    /// How it identifies itself and writes its log.
+    #[command(flatten)]
+    pub identity: Identity,
 }
 
 /// What to do instead of running.
@@ -87,11 +74,8 @@ impl Flags {
         replace_some(&mut config.namespace, flags.namespace);
         replace_some(&mut config.image, flags.image);
         replace_some(&mut config.metrics_listen, flags.metrics_listen);
-        replace_some(&mut config.encryption.ca, flags.tls_ca);
-        replace_some(&mut config.encryption.cert, flags.tls_cert);
-        replace_some(&mut config.encryption.key, flags.tls_key);
-        replace(&mut config.log.format, flags.log_format);
-        replace(&mut config.log.filter, flags.log_filter);
+        let identity = flags.identity;
+        identity.apply(&mut config.encryption, &mut config.log);
     }
 }
 

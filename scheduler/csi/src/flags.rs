@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use berth_process::flags::{replace, replace_some};
-use berth_process::{Faults, LogFormat};
+use berth_process::Faults;
+use berth_process::flags::{Identity, replace, replace_some};
 use clap::Parser;
 
 use crate::config::Config;
@@ -34,22 +34,9 @@ pub struct Flags {
     /// The extender and the webhook.
     #[command(flatten)]
     pub kubernetes: kubernetes::Flags,
-    /// Trust the certificate authorities in this PEM file; together with --tls-cert and --tls-key
-    /// it turns on mutual TLS for the connections to schedulers and agents
-    #[arg(long, value_name = "FILE")]
-    pub tls_ca: Option<PathBuf>,
-    /// Identify this program by the certificate in this PEM file
-    #[arg(long, value_name = "FILE")]
-    pub tls_cert: Option<PathBuf>,
-    /// Read the private key of the certificate from this PEM file
-    #[arg(long, value_name = "FILE")]
-    pub tls_key: Option<PathBuf>,
-    /// Write log lines in this format
-    #[arg(long, value_name = "FORMAT", value_enum)]
-    pub log_format: Option<LogFormat>,
-    /// Write only the log lines that match this filter, for example info,berth_proto=debug
-    #[arg(long, value_name = "FILTER")]
-    pub log_filter: Option<String>,
+    /// How it identifies itself and writes its log.
+    #[command(flatten)]
+    pub identity: Identity,
 }
 
 impl Flags {
@@ -71,11 +58,8 @@ impl Flags {
         replace(&mut config.csi_endpoint, flags.csi_endpoint);
         replace(&mut config.driver_name, flags.driver_name);
         flags.kubernetes.apply(&mut config.kubernetes);
-        replace_some(&mut config.encryption.ca, flags.tls_ca);
-        replace_some(&mut config.encryption.cert, flags.tls_cert);
-        replace_some(&mut config.encryption.key, flags.tls_key);
-        replace(&mut config.log.format, flags.log_format);
-        replace(&mut config.log.filter, flags.log_filter);
+        let identity = flags.identity;
+        identity.apply(&mut config.encryption, &mut config.log);
     }
 }
 

@@ -79,7 +79,7 @@ keyed! {
     "CordonHost": host::v1::CordonHostRequest;
     "UncordonHost": host::v1::UncordonHostRequest;
     "RemoveHost": host::v1::RemoveHostRequest;
-    "FenceHost": host::v1::FenceHostRequest, added(incarnation, output, on_behalf_of);
+    "FenceHost": host::v1::FenceHostRequest, added(output, on_behalf_of);
     "WriteOffPmem": host::v1::WriteOffPmemRequest;
     "CreateResourceProvider": placement::v1::CreateResourceProviderRequest;
     "DeleteResourceProvider": placement::v1::DeleteResourceProviderRequest;
@@ -233,7 +233,7 @@ mod tests {
     /// What a user says in the requests to which conductors add something. A new field of one of these
     /// is here, or among those that are added.
     const OF_USERS: &[(&str, &[&str])] = &[
-        ("FenceHostRequest", &["name", "method"]),
+        ("FenceHostRequest", &["name", "method", "incarnation"]),
         (
             "ScheduleVmRequest",
             &["vm", "uid", "template", "requested_host", "validate_only"],

@@ -53,19 +53,36 @@ impl State {
     ///
     /// # Errors
     ///
-    /// When the host holds VMs and its agent is silent: each move would be refused.
+    /// When VMs are on the host and its agent is silent: each move would be refused.
     pub fn examine_drain(&self, host: &Host) -> Result<(), Refusal> {
         let name = &host.name;
-        if host.liveness == Liveness::Up || self.vms_held(name).is_empty() {
+        let mut vms = self.vms_held(name).into_keys();
+        let is_there = |vm| {
+            self.vm(&vm)
+                .is_some_and(|vm| vm.host.as_ref() == Some(name))
+        };
+        if host.liveness == Liveness::Up || !vms.any(is_there) {
             return Ok(());
         }
         let message = format!("host {name} is DOWN, and its agent moves no vms away");
         Err(precondition("HOST_DOWN", message)
-            .with_hint(format!(
+            .with_hint(self.how_vms_leave(host))
+            .with("host", name))
+    }
+
+    /// Returns how an operator gets the VMs away that are on a host.
+    pub(super) fn how_vms_leave(&self, host: &Host) -> String {
+        let name = &host.name;
+        match (host.liveness, may_evacuate(host, self.time())) {
+            (Liveness::Up, _) => format!("`berth host drain {name}` moves its vms away"),
+            (Liveness::Down, Ok(_)) => {
+                format!("`berth host evacuate {name}` starts its vms elsewhere")
+            }
+            (Liveness::Down, Err(_)) => format!(
                 "bring its agent back; if the host is dead: `berth host fence {name}`, then \
                  `berth host evacuate {name}`"
-            ))
-            .with("host", name))
+            ),
+        }
     }
 
     /// Returns the VMs of which the host has a claim in use: those that are there, those that come to

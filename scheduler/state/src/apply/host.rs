@@ -361,22 +361,17 @@ impl<J: Journal> Transaction<'_, J> {
         Ok(Reply::Host(self.put_host(host)))
     }
 
-    /// Returns how an operator has a claim of a VM released.
-    fn how_to_release(&self, claim: &Claim) -> String {
-        let Claim { vm, host, .. } = claim;
+    /// Returns how an operator has a claim of a VM on a host released.
+    fn how_to_release(&self, claim: &Claim, host: &Host) -> String {
+        let vm = &claim.vm;
         let known = self.state.vm(vm);
-        if known.is_some_and(|known| known.state == vm::State::Resized) {
-            return format!(
-                "`berth vm confirm-resize {vm}` or `berth vm revert-resize {vm}` ends its resize; then \
-                 `berth host drain {host}` moves the vms away"
-            );
-        }
-        let view = self.state.host(host);
-        match view.is_some_and(|view| view.host.liveness == Liveness::Down) {
-            true => format!(
-                "its agent is silent: `berth host fence {host}`, then `berth host evacuate {host}`"
-            ),
-            false => format!("`berth host drain {host}` moves its vms away"),
+        let leave = self.state.how_vms_leave(host);
+        match known.filter(|known| known.state == vm::State::Resized) {
+            Some(known) if known.host.as_ref() == Some(&host.name) => {
+                format!("`berth vm confirm-resize {vm}` ends its resize; then: {leave}")
+            }
+            Some(_) => format!("`berth vm confirm-resize {vm}` releases the claim"),
+            None => leave,
         }
     }
 
@@ -413,7 +408,7 @@ impl<J: Journal> Transaction<'_, J> {
                     claim.vm
                 ),
             )
-            .with_hint(self.how_to_release(claim))
+            .with_hint(self.how_to_release(claim, &host))
             .with("host", name)
             .with("vm", &claim.vm));
         }

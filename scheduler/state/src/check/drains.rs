@@ -56,6 +56,19 @@ pub(super) fn running_have_work_on_a_cordoned_host(state: &State) -> Result<(), 
     Ok(())
 }
 
+/// A host that names the drain that cordoned it is cordoned.
+pub(super) fn cordons_have_their_drain(state: &State) -> Result<(), Violation> {
+    for (name, view) in &state.hosts {
+        let good = view.host.cordoned || view.host.cordoned_by.is_none();
+        rule(
+            good,
+            "cordons_have_their_drain",
+            format_args!("host {name}"),
+        )?;
+    }
+    Ok(())
+}
+
 /// What a drain records is bounded, each VM is in it once, and nothing is left to do when it is done.
 pub(super) fn done_move_nothing(state: &State) -> Result<(), Violation> {
     const RULE: &str = "done_move_nothing";

@@ -77,6 +77,7 @@ impl State {
         operations::logs_and_tables_are_bounded(self)?;
         drains::kinds_and_subjects_agree(self)?;
         drains::running_have_work_on_a_cordoned_host(self)?;
+        drains::cordons_have_their_drain(self)?;
         drains::done_move_nothing(self)?;
         refusals::records_have_no_change(self)?;
         revocations::the_list_is_bounded_and_has_a_revision(self)?;

@@ -21,7 +21,7 @@ use berth_state::Reply;
 use berth_state::command::{Command, Effect, LeaseRequest, PlannedVm};
 use berth_testkit::state::*;
 
-use crate::cold_moves;
+use crate::{cold_moves, groups};
 
 const SPEC: DrainSpec = DrainSpec {
     evacuate: false,
@@ -397,8 +397,7 @@ fn a_vm_that_may_return_is_not_forgotten() {
         for is_reverted in [false, true] {
             let mut world = World::with_hosts(2);
             world.boot("a", &pinned(1), "h1");
-            let resize = cold_moves::begin(&mut world, "a", "h2", cold_moves::RESIZE).unwrap();
-            cold_moves::carry_out(&mut world, resize);
+            resize(&mut world, "a", "h2");
             let decide = |world: &mut World| match is_reverted {
                 true => drop(cold_moves::revert(world, "a")),
                 false => {
@@ -468,6 +467,139 @@ fn a_host_that_is_down_is_not_drained_by_its_agent() {
     assert!(!is_cordoned(&world, "h1"));
     let id = begin(&mut world, "h2", SPEC).unwrap();
     assert_eq!(world.operation(id).outcome, Some(Outcome::Succeeded));
+    // What does not run there needs no agent to stay away.
+    let mut world = World::with_hosts(2);
+    world.boot("a", &pinned(1), "h1");
+    resize(&mut world, "a", "h2");
+    let (host, liveness) = (host_name("h1"), Liveness::Down);
+    world.run(Command::SetLiveness { host, liveness }).unwrap();
+    begin(&mut world, "h1", SPEC).unwrap();
+}
+
+fn resize(world: &mut World, vm: &str, to: &str) {
+    let resize = cold_moves::begin(world, vm, to, cold_moves::RESIZE).unwrap();
+    cold_moves::carry_out(world, resize);
+}
+
+/// Moves all VMs of a drain to h2; those that cannot be moved stay.
+fn drain_to_h2(world: &mut World, spec: DrainSpec) {
+    let id = begin(world, "h1", spec).unwrap();
+    while let Some(vm) = drain(world, id).waiting().next().map(|d| d.vm.to_string()) {
+        let mut command = begin_move(world, &vm, "h2");
+        if let (
+            true,
+            Command::BeginMigration {
+                operation,
+                migration,
+                vm,
+                claim,
+                lease,
+                ..
+            },
+        ) = (spec.evacuate, command.clone())
+        {
+            command = Command::BeginMove {
+                operation,
+                migration,
+                vm,
+                spec: None,
+                requested_host: None,
+                verify: false,
+                evacuate: true,
+                claim,
+                lease,
+            };
+        }
+        let epoch = world.epoch(id);
+        let begin = Box::new(command);
+        let moved = world.run(Command::MoveDrained {
+            drain: id,
+            epoch,
+            begin,
+        });
+        let refusal = match moved {
+            Ok(Reply::Operation(mover)) if spec.evacuate => {
+                groups::end(world, mover.id, true);
+                None
+            }
+            Ok(Reply::Operation(mover)) => {
+                arrive(world, mover.id);
+                None
+            }
+            Ok(other) => panic!("{other:?}"),
+            Err(refusal) => Some(refusal),
+        };
+        record(world, id, &vm, refusal).unwrap();
+    }
+}
+
+/// Does what a hint says with a command.
+fn follow(world: &mut World, command: &str) {
+    match command.split(' ').collect::<Vec<_>>()[..] {
+        ["berth", "host", "drain", "h1"] => drain_to_h2(world, SPEC),
+        ["berth", "host", "fence", "h1"] => groups::fence(world, "h1"),
+        ["berth", "host", "evacuate", "h1"] => {
+            let evacuate = DrainSpec {
+                evacuate: true,
+                ..SPEC
+            };
+            drain_to_h2(world, evacuate);
+        }
+        ["berth", "vm", "confirm-resize", vm] => {
+            let (vm, deleter) = (vm_name(vm), None);
+            world.run(Command::ConfirmResize { vm, deleter }).unwrap();
+        }
+        _ => panic!("{command}"),
+    }
+}
+
+/// Goal: what the refused removal of a host hints at empties it, whatever holds it.
+/// Method: a host that is up, silent or fenced, with a VM that is there or was resized from there, to
+/// there or on it; the commands of each hint are carried out until the host can be removed.
+#[test]
+fn the_hints_of_a_refused_removal_empty_the_host() {
+    for host_is in ["up", "down", "fenced"] {
+        for vm_is in ["there", "resized away", "resized to it", "resized on it"] {
+            let mut world = World::with_hosts(3);
+            match vm_is {
+                "there" => world.boot("a", &pinned(1), "h1"),
+                "resized away" => {
+                    world.boot("a", &pinned(1), "h1");
+                    resize(&mut world, "a", "h3");
+                }
+                "resized to it" => {
+                    world.boot("a", &pinned(1), "h3");
+                    resize(&mut world, "a", "h1");
+                }
+                _ => {
+                    world.boot("a", &pinned(1), "h1");
+                    resize(&mut world, "a", "h1");
+                }
+            }
+            if host_is != "up" {
+                let (host, liveness) = (host_name("h1"), Liveness::Down);
+                world.run(Command::SetLiveness { host, liveness }).unwrap();
+            }
+            if host_is == "fenced" {
+                groups::fence(&mut world, "h1");
+            }
+            let mut hints = Vec::new();
+            loop {
+                let host = host_name("h1");
+                let Err(refusal) = world.run(Command::RemoveHost { host }) else {
+                    break;
+                };
+                assert_eq!(refusal.reason, "HOST_IN_USE");
+                hints.push(refusal.hint.expect("a hint"));
+                assert!(hints.len() < 3, "{host_is}, {vm_is}: {hints:#?}");
+                let hint = hints[hints.len() - 1].clone();
+                for command in hint.split('`').skip(1).step_by(2) {
+                    follow(&mut world, command);
+                }
+            }
+            assert!(!hints.is_empty(), "{host_is}, {vm_is}");
+        }
+    }
 }
 
 /// Goal: the host names the drain that cordoned it, for as long as it is that drain's cordon.

@@ -164,7 +164,7 @@ fn evacuate(world: &mut World, vm: &str, host: &str) -> Result<OperationId, Refu
     Ok(operation)
 }
 
-fn fence(world: &mut World, host: &str) {
+pub(crate) fn fence(world: &mut World, host: &str) {
     let incarnation = world.view(host).host.report.incarnation;
     let fence = Command::FenceHost {
         host: host_name(host),
@@ -177,7 +177,7 @@ fn fence(world: &mut World, host: &str) {
 }
 
 /// Ends an evacuation: the guest runs on its new host, or none was found for it.
-fn end(world: &mut World, operation: OperationId, arrives: bool) {
+pub(crate) fn end(world: &mut World, operation: OperationId, arrives: bool) {
     let step = Step::StartDestination;
     world.log(operation, step, Mark::Started).unwrap();
     if arrives {
