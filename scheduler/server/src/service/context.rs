@@ -463,10 +463,13 @@ impl Context {
 
     async fn read_state(&self, consistency: i32) -> Result<State, Status> {
         match ReadConsistency::try_from(consistency) {
-            Ok(ReadConsistency::Unspecified | ReadConsistency::Linearizable) => self
-                .bounded(self.handle().read(|machine| machine.state().clone()))
-                .await?
-                .map_err(|error| self.urls().of_read(error)),
+            Ok(ReadConsistency::Unspecified | ReadConsistency::Linearizable) => {
+                // Before that a state has revision 0, which a watch takes for "not complete".
+                self.wait_for_bootstrap().await;
+                self.bounded(self.handle().read(|machine| machine.state().clone()))
+                    .await?
+                    .map_err(|error| self.urls().of_read(error))
+            }
             Ok(ReadConsistency::Stale) => self.stale(|state| state.clone()).await,
             Err(_) => Err(refusal::invalid(
                 "consistency",

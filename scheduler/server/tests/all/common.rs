@@ -183,6 +183,10 @@ impl Cluster {
                 if voters != wanted || status.leader_id == 0 {
                     return None;
                 }
+                let named = |machine: &Machine| machine.state().cluster().is_some();
+                if !matches!(member.handle.read_stale(named).await, Ok(true)) {
+                    return None;
+                }
                 leaders.push(status.leader_id);
             }
             leaders.dedup();
