@@ -53,7 +53,8 @@ Exit status: 0 success, 1 refused or failed, 2 wrong usage, 3 no server could
 be reached, 4 a negative result: no candidates, two sides differ, or a failure
 would not be survived.
 
-With --output json, a refusal or failure is one JSON object on standard error:
+With --output json, a refusal or failure is one JSON object, the last line on
+standard error, behind the progress:
   {\"error\": {\"code\", \"reason\", \"message\", \"metadata\", \"hint\"}}")]
 pub struct Arguments {
     /// Options of every command.
@@ -275,8 +276,14 @@ pub enum Host {
         /// Skip the fence command; the operator has checked that the host is off
         #[arg(long)]
         confirm_off: bool,
+        /// Idempotency key: a repeated request does not run the fence command again
+        #[arg(long, value_name = "UUID")]
+        request_id: Option<uuid::Uuid>,
     },
-    /// Remove a host without VMs, claims and volumes
+    /// Remove a host without VMs, claims and volumes whose agent was stopped
+    ///
+    /// `berth host drain` empties a host. Its agent is stopped next: a running one would register the
+    /// host again, so a host that is not DOWN is refused.
     Remove {
         /// Name of the host
         host: String,

@@ -229,7 +229,10 @@ impl Demo {
             request_id: request_id(None),
         };
         let response = self.session.conductor().await?.create_vm(request).await;
-        let operation = response.map_err(|s| not_begun(&s))?.into_inner().operation;
+        let operation = response
+            .map_err(|s| not_begun(&s, None))?
+            .into_inner()
+            .operation;
         progress::follow(&self.session, &operation.unwrap_or_default().name).await?;
         let (record, claim) = self.vm(vm).await?;
         check(
@@ -305,7 +308,7 @@ impl Demo {
             request_id: request_id(None),
         };
         let response = self.session.conductor().await?.migrate_vm(request).await;
-        let response = response.map_err(|s| not_begun(&s))?.into_inner();
+        let response = response.map_err(|s| not_begun(&s, None))?.into_inner();
         Ok(response.operation.unwrap_or_default().name)
     }
 

@@ -13,10 +13,11 @@ use berth_proto::host::v1::{
     CordonHostRequest, FenceHostRequest, GetHostRequest, HostSummary, ListHostsRequest,
     RemoveHostRequest, UncordonHostRequest, WriteOffPmemRequest, fence,
 };
+use berth_proto::status::OUTCOME_UNKNOWN;
 use serde_json::json;
 
 use crate::arguments::{Host as Verb, HostPmem};
-use crate::session::{Session, not_begun, read_all, request_id, resource};
+use crate::session::{Session, conduct, read_all, request_id, resource};
 use crate::sides::Sides;
 use crate::{all_pages, call, draw, memory, output};
 
@@ -53,7 +54,11 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
             ));
             Ok(())
         }
-        Verb::Fence { host, confirm_off } => fence(session, &host, confirm_off).await,
+        Verb::Fence {
+            host,
+            confirm_off,
+            request_id,
+        } => fence(session, &host, confirm_off, request_id).await,
         Verb::Remove { host } => {
             let request = RemoveHostRequest {
                 name: resource("hosts", &host),
@@ -79,24 +84,36 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
     }
 }
 
-async fn fence(session: &Session, name: &str, confirm_off: bool) -> anyhow::Result<()> {
+async fn fence(
+    session: &Session,
+    name: &str,
+    confirm_off: bool,
+    id: Option<uuid::Uuid>,
+) -> anyhow::Result<()> {
     let resource = resource("hosts", name);
     let host = if confirm_off {
         let request = FenceHostRequest {
             name: resource,
             method: fence::Method::Operator.into(),
-            request_id: request_id(None),
+            request_id: request_id(id),
             ..Default::default()
         };
         call!(session, HostServiceClient, fence_host, request)?.host
     } else {
         let request = conductor::FenceHostRequest {
             name: resource,
-            request_id: request_id(None),
+            request_id: request_id(id),
         };
-        let mut conductor = session.conductor().await?;
-        let response = conductor.fence_host(request).await;
-        response.map_err(|s| not_begun(&s))?.into_inner().host
+        let id = request.request_id.clone();
+        let fenced = conduct!(session.conductor().await?, fence_host, request);
+        let fenced = fenced.map_err(|refusal| match refusal.reason.as_str() {
+            OUTCOME_UNKNOWN => refusal.with_hint(format!(
+                "`berth host show {name}` says whether it is fenced; the same command with \
+                 --request-id {id} does not run the fence command again once its success is recorded"
+            )),
+            _ => refusal,
+        });
+        fenced?.host
     };
     let host: Host = host.unwrap_or_default().try_into()?;
     if session.json() {

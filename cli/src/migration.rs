@@ -40,7 +40,7 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 request_id: request_id(None),
             };
             let response = session.conductor().await?.abort_migration(request).await;
-            let response = response.map_err(|s| not_begun(&s))?.into_inner();
+            let response = response.map_err(|s| not_begun(&s, None))?.into_inner();
             report_request(session, response.operation, "is being aborted")
         }
         Verb::ForceComplete { migration } => {
@@ -50,7 +50,7 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
             };
             let mut conductor = session.conductor().await?;
             let response = conductor.force_complete_migration(request).await;
-            let response = response.map_err(|s| not_begun(&s))?.into_inner();
+            let response = response.map_err(|s| not_begun(&s, None))?.into_inner();
             report_request(session, response.operation, "is being completed")
         }
     }

@@ -203,19 +203,36 @@ pub fn ended(status: &Status) -> Refusal {
     from_status(status)
 }
 
+/// Calls a conductor for a command that has `--request-id`, and returns the message of its response.
+macro_rules! conduct {
+    ($conductor:expr, $method:ident, $request:expr) => {{
+        let request = $request;
+        let id = request.request_id.clone();
+        let response = $conductor.$method(request).await;
+        response
+            .map(tonic::Response::into_inner)
+            .map_err(|status| $crate::session::not_begun(&status, Some(&id)))
+    }};
+}
+pub(crate) use conduct;
+
 /// Returns why a conductor did not carry a request out; or that this is not known, where the
-/// connection broke before it answered.
+/// connection broke before it answered. The request id is that of a command that can be repeated with
+/// it.
 #[must_use]
-pub fn not_begun(status: &Status) -> Refusal {
+pub fn not_begun(status: &Status, request_id: Option<&str>) -> Refusal {
     if !client::is_unanswered(status) {
         return from_status(status);
     }
     let message =
         "the conductor was lost before it answered; the request may or may not be carried out";
-    Refusal::new(Code::Unavailable, OUTCOME_UNKNOWN, message).with_hint(
-        "`berth operation list` shows what has begun, maybe a moment later; a command that has \
-         --request-id can be repeated with the same one, and is carried out once",
-    )
+    let repeat = request_id.map(|id| {
+        format!("; the same command with --request-id {id} is carried out once, however often it is repeated")
+    });
+    Refusal::new(Code::Unavailable, OUTCOME_UNKNOWN, message).with_hint(format!(
+        "`berth operation list` shows what has begun, maybe a moment later{}",
+        repeat.unwrap_or_default()
+    ))
 }
 
 fn with_hint(refusal: Refusal) -> Refusal {

@@ -32,7 +32,7 @@ use berth_proto::types::v1 as wire;
 use serde_json::json;
 
 use crate::arguments::{Run, Transfer, Vm as Verb, VmCreate};
-use crate::session::{Session, creator, ended, not_begun, read_all, request_id, resource, short};
+use crate::session::{Session, conduct, creator, ended, read_all, request_id, resource, short};
 use crate::sides::Sides;
 use crate::{all_pages, call, draw, migration, output, progress};
 
@@ -133,12 +133,8 @@ async fn create(session: &Session, options: VmCreate) -> anyhow::Result<()> {
         has_hints.then_some(Feature::SchedulingHints),
     ];
     let feature = needed.into_iter().flatten().max_by_key(|f| f.needs());
-    let response = session
-        .conductor_for(feature)
-        .await?
-        .create_vm(request)
-        .await;
-    let operation = response.map_err(|s| not_begun(&s))?.into_inner().operation;
+    let mut conductor = session.conductor_for(feature).await?;
+    let operation = conduct!(conductor, create_vm, request)?.operation;
     finish(session, operation, &options.run).await?;
     if options.run.no_wait {
         Ok(())
@@ -450,8 +446,7 @@ async fn migrate(
         request_id: request_id(run.request_id),
         transfer: Some((&transfer.params()).into()),
     };
-    let response = session.conductor().await?.migrate_vm(request).await;
-    let operation = response.map_err(|s| not_begun(&s))?.into_inner().operation;
+    let operation = conduct!(session.conductor().await?, migrate_vm, request)?.operation;
     let migration = operation.as_ref().and_then(migration_of);
     let finished = finish(session, operation, run).await;
     if let Some(id) = migration.filter(|_| !run.no_wait && !session.json())
@@ -472,8 +467,7 @@ async fn delete(session: &Session, vm: &str, run: &Run) -> anyhow::Result<()> {
         vm: resource("vms", vm),
         request_id: request_id(run.request_id),
     };
-    let response = session.conductor().await?.delete_vm(request).await;
-    let operation = response.map_err(|s| not_begun(&s))?.into_inner().operation;
+    let operation = conduct!(session.conductor().await?, delete_vm, request)?.operation;
     finish(session, operation, run).await
 }
 

@@ -12,7 +12,7 @@ use berth_proto::scheduler::v1::{PlannedMove, StuckVm};
 use serde_json::json;
 
 use crate::arguments::{DrainOptions, HostMoves};
-use crate::session::{Session, not_begun, read_all, request_id, resource, short};
+use crate::session::{Session, conduct, not_begun, read_all, request_id, resource, short};
 use crate::{all_pages, call, drained, migration, output, progress};
 
 /// Runs the command.
@@ -141,10 +141,14 @@ async fn drain(
         no_wait: options.run.no_wait,
         request_id: request_id(options.run.request_id),
     };
-    let response = session.conductor().await?.drain_host(request).await;
-    let mut stream = response.map_err(|s| not_begun(&s))?.into_inner();
+    let id = request.request_id.clone();
+    let mut stream = conduct!(session.conductor().await?, drain_host, request)?;
     let mut outcome = Outcome::default();
-    while let Some(message) = stream.message().await.map_err(|s| not_begun(&s))? {
+    while let Some(message) = stream
+        .message()
+        .await
+        .map_err(|s| not_begun(&s, Some(&id)))?
+    {
         match message.event {
             Some(Event::Plan(plan)) => {
                 for stuck in &plan.stuck {

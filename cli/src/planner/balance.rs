@@ -249,7 +249,9 @@ async fn begin(session: &Session, planned: &BalanceMove) -> Result<Operation, Re
         ..Default::default()
     };
     let response = session.conductor().await?.migrate_vm(request).await;
-    let response = response.map_err(|status| not_begun(&status))?.into_inner();
+    let response = response
+        .map_err(|status| not_begun(&status, None))?
+        .into_inner();
     let operation = response.operation.unwrap_or_default().try_into();
     operation.map_err(|error: berth_proto::convert::Invalid| {
         Refusal::new(Code::Internal, "INVALID_ANSWER", error.to_string())

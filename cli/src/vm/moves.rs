@@ -11,7 +11,7 @@ use berth_proto::scheduler::v1::{ScheduleMoveRequest, ScheduleUnshelveRequest};
 use super::{explain, finish, show};
 use crate::arguments::{Moves, Run};
 use crate::call;
-use crate::session::{Session, not_begun, request_id, resource};
+use crate::session::{Session, conduct, request_id, resource};
 
 /// The requested flavor and host of a move.
 #[derive(Clone, Copy, Default)]
@@ -47,8 +47,7 @@ pub(super) async fn run(session: &Session, verb: Moves) -> anyhow::Result<()> {
                 vm: resource("vms", &vm),
                 request_id: request_id(run.request_id),
             };
-            let response = session.conductor().await?.revert_resize(request).await;
-            let operation = response.map_err(|s| not_begun(&s))?.into_inner().operation;
+            let operation = conduct!(session.conductor().await?, revert_resize, request)?.operation;
             follow(session, &vm, operation, &run).await
         }
         Moves::Evacuate {
@@ -69,8 +68,7 @@ pub(super) async fn run(session: &Session, verb: Moves) -> anyhow::Result<()> {
                 vm: resource("vms", &vm),
                 request_id: request_id(run.request_id),
             };
-            let response = session.conductor().await?.shelve_vm(request).await;
-            let operation = response.map_err(|s| not_begun(&s))?.into_inner().operation;
+            let operation = conduct!(session.conductor().await?, shelve_vm, request)?.operation;
             follow(session, &vm, operation, &run).await
         }
         Moves::Unshelve {
@@ -114,8 +112,7 @@ pub(super) async fn cold(
             requested_host,
             request_id,
         };
-        let response = conductor.evacuate_vm(request).await;
-        response.map_err(|s| not_begun(&s))?.into_inner().operation
+        conduct!(conductor, evacuate_vm, request)?.operation
     } else {
         let request = ResizeVmRequest {
             vm: resource("vms", vm),
@@ -124,8 +121,7 @@ pub(super) async fn cold(
             verify: spec.verify,
             request_id,
         };
-        let response = conductor.resize_vm(request).await;
-        response.map_err(|s| not_begun(&s))?.into_inner().operation
+        conduct!(conductor, resize_vm, request)?.operation
     };
     follow(session, vm, operation, run).await
 }
@@ -135,8 +131,7 @@ async fn confirm(session: &Session, vm: &str, run: Run) -> anyhow::Result<()> {
         vm: resource("vms", vm),
         request_id: request_id(run.request_id),
     };
-    let response = session.conductor().await?.confirm_resize(request).await;
-    match response.map_err(|s| not_begun(&s))?.into_inner().operation {
+    match conduct!(session.conductor().await?, confirm_resize, request)?.operation {
         Some(operation) => follow(session, vm, Some(operation), &run).await,
         // There was nothing to delete: it is done.
         None => show(session, vm).await,
@@ -166,8 +161,7 @@ async fn unshelve(
         requested_host,
         request_id: request_id(run.request_id),
     };
-    let response = session.conductor().await?.unshelve_vm(request).await;
-    let operation = response.map_err(|s| not_begun(&s))?.into_inner().operation;
+    let operation = conduct!(session.conductor().await?, unshelve_vm, request)?.operation;
     follow(session, vm, operation, run).await
 }
 

@@ -6,15 +6,7 @@ use berth_proto::conductor::v1::{
 
 use super::{finish, show};
 use crate::arguments::{Power, Run};
-use crate::session::{Session, not_begun, request_id, resource};
-
-/// Calls a conductor, and returns the operation from its response.
-macro_rules! begin {
-    ($session:expr, $method:ident, $request:expr) => {{
-        let response = $session.conductor().await?.$method($request).await;
-        response.map_err(|s| not_begun(&s))?.into_inner().operation
-    }};
-}
+use crate::session::{Session, conduct, request_id, resource};
 
 /// Runs the command.
 pub(super) async fn run(session: &Session, verb: Power) -> anyhow::Result<()> {
@@ -25,14 +17,22 @@ pub(super) async fn run(session: &Session, verb: Power) -> anyhow::Result<()> {
                 timeout_ms: Some(timeout * 1000),
                 request_id: request_id(run.request_id),
             };
-            (vm, begin!(session, stop_vm, request), run)
+            (
+                vm,
+                conduct!(session.conductor().await?, stop_vm, request)?.operation,
+                run,
+            )
         }
         Power::Start { vm, run } => {
             let request = StartVmRequest {
                 vm: resource("vms", &vm),
                 request_id: request_id(run.request_id),
             };
-            (vm, begin!(session, start_vm, request), run)
+            (
+                vm,
+                conduct!(session.conductor().await?, start_vm, request)?.operation,
+                run,
+            )
         }
         Power::Reboot {
             vm,
@@ -46,7 +46,11 @@ pub(super) async fn run(session: &Session, verb: Power) -> anyhow::Result<()> {
                 timeout_ms: (!hard).then_some(timeout * 1000),
                 request_id: request_id(run.request_id),
             };
-            (vm, begin!(session, reboot_vm, request), run)
+            (
+                vm,
+                conduct!(session.conductor().await?, reboot_vm, request)?.operation,
+                run,
+            )
         }
         Power::Rebuild { vm, images, run } => {
             let request = RebuildVmRequest {
@@ -54,7 +58,11 @@ pub(super) async fn run(session: &Session, verb: Power) -> anyhow::Result<()> {
                 images,
                 request_id: request_id(run.request_id),
             };
-            (vm, begin!(session, rebuild_vm, request), run)
+            (
+                vm,
+                conduct!(session.conductor().await?, rebuild_vm, request)?.operation,
+                run,
+            )
         }
         Power::Snapshot {
             vm,
@@ -68,7 +76,11 @@ pub(super) async fn run(session: &Session, verb: Power) -> anyhow::Result<()> {
                 image,
                 request_id: request_id(run.request_id),
             };
-            (vm, begin!(session, snapshot_vm, request), run)
+            (
+                vm,
+                conduct!(session.conductor().await?, snapshot_vm, request)?.operation,
+                run,
+            )
         }
     };
     finish(session, operation, &run).await?;

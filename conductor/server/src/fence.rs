@@ -1,36 +1,104 @@
 //! Runs the configured fence command, and has the scheduler record that it succeeded.
 //!
-//! Invariant: only an exit status of 0 within the time counts; the host's agent that was known
-//! before the command began is what the record is about.
+//! Invariants: only an exit status of 0 within the time counts; the host's agent that was known
+//! before the command began is what the record is about; no command runs for a request that was
+//! carried out before or that the scheduler would refuse.
 
+use std::collections::HashMap;
 use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use berth_domain::fence::OUTPUT_MAX;
+use berth_domain::host::Host;
 use berth_domain::name::HostName;
 use berth_domain::refusal::{Code, Refusal};
+use berth_proto::convert::ResourceName as _;
+use berth_proto::host::v1::{FenceHostRequest, fence};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::Command;
+use tokio::sync::OwnedMutexGuard;
+
+use crate::scheduler::Scheduler;
 
 /// What stands for the host's name in the command.
 pub(crate) const PLACEHOLDER: &str = "{host}";
 
 /// What is run to fence a host.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub(crate) struct FenceCommand {
     /// The program and its arguments; empty: there is none.
-    pub(crate) words: Vec<String>,
+    words: Vec<String>,
     /// How long it may take.
-    pub(crate) timeout: Duration,
+    timeout: Duration,
+    /// The hosts that are being fenced.
+    running: Mutex<HashMap<HostName, Weak<tokio::sync::Mutex<()>>>>,
 }
 
 impl FenceCommand {
+    pub(crate) fn new(words: Vec<String>, timeout: Duration) -> Self {
+        Self {
+            words,
+            timeout,
+            running: Mutex::default(),
+        }
+    }
+
+    /// Fences a host, and has it recorded. Returns the host as it is afterwards.
+    ///
+    /// # Errors
+    ///
+    /// When the scheduler refuses the request, in which case the command was not run; as [`Self::run`]; or
+    /// when the host's agent was started again while the command ran.
+    pub(crate) async fn fence(
+        &self,
+        scheduler: &Scheduler,
+        name: &HostName,
+        request_id: String,
+    ) -> Result<Host, Refusal> {
+        // A repetition that arrives while the command runs finds its success recorded.
+        let _turn = self.turn(name).await;
+        // The record is about the run of the agent that was known before anything was done.
+        let before = scheduler.host(name).await?;
+        let mut request = FenceHostRequest {
+            name: name.resource_name(),
+            method: fence::Method::FenceCommand.into(),
+            incarnation: before.report.incarnation.to_string(),
+            output: String::new(),
+            on_behalf_of: format!("conductor {}", scheduler.name()),
+            request_id,
+        };
+        if let Some(fenced) = scheduler.verify_fence(request.clone()).await? {
+            return Ok(fenced);
+        }
+        tracing::warn!(host = %name, command = ?self.words, "fencing a host");
+        request.output = self.run(name).await?;
+        tracing::warn!(host = %name, output = request.output, "the fence command succeeded");
+        scheduler.fence(request).await
+    }
+
+    /// Waits until no other fence of this host runs here, and returns the right to run one.
+    async fn turn(&self, host: &HostName) -> OwnedMutexGuard<()> {
+        let turn = {
+            let running = self.running.lock();
+            let mut running = running.unwrap_or_else(PoisonError::into_inner);
+            running.retain(|_, turn| turn.strong_count() > 0);
+            let known = running.get(host).and_then(Weak::upgrade);
+            known.unwrap_or_else(|| {
+                let turn = Arc::default();
+                running.insert(host.clone(), Arc::downgrade(&turn));
+                turn
+            })
+        };
+        turn.lock_owned().await
+    }
+
     /// Runs it and returns what it printed.
     ///
     /// # Errors
     ///
     /// When none is configured, it cannot be run, it takes too long or it fails.
-    pub(crate) async fn run(&self, host: &HostName) -> Result<String, Refusal> {
+    async fn run(&self, host: &HostName) -> Result<String, Refusal> {
         let refuse = |reason, message: String, hint: &str| {
             let refusal = Refusal::new(Code::FailedPrecondition, reason, message);
             refusal.with_hint(hint).with("host", host)
@@ -105,10 +173,8 @@ mod tests {
     use super::*;
 
     async fn fence(words: &[&str], timeout_ms: u64) -> Result<String, Refusal> {
-        let command = FenceCommand {
-            words: words.iter().map(|w| (*w).to_owned()).collect(),
-            timeout: Duration::from_millis(timeout_ms),
-        };
+        let words = words.iter().map(|w| (*w).to_owned()).collect();
+        let command = FenceCommand::new(words, Duration::from_millis(timeout_ms));
         command.run(&HostName::new("h1").unwrap()).await
     }
 
@@ -139,5 +205,27 @@ mod tests {
             assert_eq!(refusal.reason, reason);
             assert!(refusal.message.contains(part), "{}", refusal.message);
         }
+    }
+
+    /// Goal: fences of one host run one after another, those of two hosts do not wait for each other, and
+    /// nothing is kept of either.
+    #[tokio::test]
+    async fn fences_of_a_host_take_turns() {
+        let command = FenceCommand::new(Vec::new(), Duration::ZERO);
+        let [h1, h2] = ["h1", "h2"].map(|name| HostName::new(name).unwrap());
+        let first = command.turn(&h1).await;
+        let other = command.turn(&h2).await;
+        let mut second = Box::pin(command.turn(&h1));
+        assert!(
+            std::future::poll_fn(|context| {
+                std::task::Poll::Ready(second.as_mut().poll(context).is_pending())
+            })
+            .await
+        );
+        drop(first);
+        drop(second.await);
+        drop(other);
+        drop(command.turn(&h1).await);
+        assert_eq!(command.running.lock().unwrap().len(), 1);
     }
 }

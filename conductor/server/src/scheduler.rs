@@ -24,7 +24,7 @@ use berth_proto::cluster::v1::{
 use berth_proto::convert::operation::Advance;
 use berth_proto::convert::{Invalid, ResourceName as _, field};
 use berth_proto::host::v1::host_service_client::HostServiceClient;
-use berth_proto::host::v1::{FenceHostRequest, GetHostRequest};
+use berth_proto::host::v1::{FenceHostRequest, GetHostRequest, VerifyFenceRequest};
 use berth_proto::operation::v1::operation_service_client::OperationServiceClient;
 use berth_proto::operation::v1::{
     CancelOperationRequest, ForceCompleteOperationRequest, GetOperationRequest, LeaseHold,
@@ -510,6 +510,20 @@ impl Scheduler {
         };
         let answer = call!(self, HostServiceClient.get_host, request).map_err(refusal)?;
         field::required(answer.host, "host").map_err(unreadable)
+    }
+
+    /// Looks up a fence before its command runs: returns the host if it was recorded before.
+    pub(crate) async fn verify_fence(
+        &self,
+        fence: FenceHostRequest,
+    ) -> Result<Option<Host>, Refusal> {
+        let request = VerifyFenceRequest { fence: Some(fence) };
+        match call!(self, HostServiceClient.verify_fence, request) {
+            Ok(answer) => field::optional(answer.host, "host").map_err(unreadable),
+            // A scheduler of an earlier build, during an upgrade: as that build, without the lookup.
+            Err(status) if status.code() == tonic::Code::Unimplemented => Ok(None),
+            Err(status) => Err(refusal(status)),
+        }
     }
 
     /// Records that the fence command succeeded.

@@ -209,10 +209,10 @@ impl Conductor {
             scheduler,
             agents,
             calls: Arc::new(Semaphore::new(calls.min(Semaphore::MAX_PERMITS))),
-            fence: Arc::new(FenceCommand {
-                words: config.fence_command.clone(),
-                timeout: Duration::from_millis(config.fence_timeout_ms),
-            }),
+            fence: Arc::new(FenceCommand::new(
+                config.fence_command.clone(),
+                Duration::from_millis(config.fence_timeout_ms),
+            )),
         }
     }
 }

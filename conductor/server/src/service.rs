@@ -5,7 +5,6 @@
 //!
 //! Invariant: what was begun is adopted, also when the user hangs up in between.
 
-use berth_domain::host::Host;
 use berth_domain::name::{HostName, VmName};
 use berth_domain::operation::Operation;
 use berth_domain::refusal::{Code, Refusal};
@@ -27,7 +26,7 @@ use berth_proto::scheduler::v1::{
     BeginDeleteRequest, BeginPowerRequest, BeginRevertResizeRequest, BeginShelveRequest,
     ScheduleMigrationRequest, ScheduleMoveRequest, ScheduleUnshelveRequest, ScheduleVmRequest,
 };
-use berth_proto::{host, operation, scheduler, status};
+use berth_proto::{operation, scheduler, status};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
@@ -113,24 +112,6 @@ impl ConductorApi {
     }
 }
 
-/// Fences a host by the configured command, and has it recorded.
-async fn fence(tools: &Tools, name: &HostName, request_id: String) -> Result<Host, Refusal> {
-    // The record is about the run of the agent that was known before anything was done.
-    let before = tools.scheduler.host(name).await?;
-    tracing::warn!(host = %name, command = ?tools.fence.words, "fencing a host");
-    let output = tools.fence.run(name).await?;
-    tracing::warn!(host = %name, output, "the fence command succeeded");
-    let fenced = host::v1::FenceHostRequest {
-        name: name.resource_name(),
-        method: host::v1::fence::Method::FenceCommand.into(),
-        incarnation: before.report.incarnation.to_string(),
-        output,
-        on_behalf_of: format!("conductor {}", tools.scheduler.name()),
-        request_id,
-    };
-    tools.scheduler.fence(fenced).await
-}
-
 fn to_status(refusal: Refusal) -> Status {
     status::to_status(&refusal)
 }
@@ -195,7 +176,12 @@ impl ConductorService for ConductorApi {
         let name: HostName = field::name(&request.name, "name")?;
         // Runs to its end even if the client disconnects: what was done is to be recorded.
         let tools = api.tools.clone();
-        let fencing = tokio::spawn(async move { fence(&tools, &name, request.request_id).await });
+        let fencing = tokio::spawn(async move {
+            let fence = tools.fence;
+            fence
+                .fence(&tools.scheduler, &name, request.request_id)
+                .await
+        });
         let fenced = fencing
             .await
             .map_err(|_| Status::internal("the conductor failed while it fenced the host"))?;

@@ -142,6 +142,7 @@ pub(super) const TABLE: &[Row] = &[
             ("CompareDomains", A),
             ("ReportErasures", A),
             ("FenceHost", C | O),
+            ("VerifyFence", C | O),
             ("GetHost", C | V | O | R),
             ("ListHosts", C | V | O | R),
             ("ListMemorySignals", O | R),

@@ -13,6 +13,7 @@ mod bad_input;
 mod dead_in_migration;
 mod demo;
 mod devices;
+mod fencing;
 mod gate;
 mod learnt_schedulers;
 mod placement_cli;

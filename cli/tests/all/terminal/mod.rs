@@ -324,7 +324,7 @@ fn a_lost_conductor_is_an_unknown_outcome() {
     let site = Site::start();
     let (address, calls) = lossy_conductor();
     site.state.lock().unwrap().shape.address = address;
-    let mut begun = 0;
+    let (mut begun, mut repeated) = (0, 0);
     for command in COMMANDS {
         let before = calls.load(Ordering::SeqCst);
         let words: Vec<&str> = command.split_whitespace().collect();
@@ -338,8 +338,20 @@ fn a_lost_conductor_is_an_unknown_outcome() {
             output.stderr.contains("(OUTCOME_UNKNOWN)") && output.stderr.contains("\nhint: ");
         assert!(is_read != is_unknown, "{command}: {output:#?}");
         begun += u32::from(is_unknown);
+        // The hint names the request id that was sent: the command is repeated with it.
+        let Some((_, repeat)) = output.stderr.split_once("--request-id ") else {
+            continue;
+        };
+        let id = repeat.split_whitespace().next().unwrap();
+        let again = site.berth(&[&words[..], &["--request-id", id]].concat());
+        assert_eq!(again.stderr, output.stderr, "{command}");
+        repeated += 1;
     }
     assert!(begun >= 16, "{begun} commands that change something");
+    assert!(
+        repeated >= 14,
+        "{repeated} that can be repeated, of {begun}"
+    );
 }
 
 /// Starts a conductor that closes each connection once a request has come; it counts them.

@@ -153,6 +153,13 @@ impl HostService for Hosts {
         Err(Status::unimplemented("not in this test"))
     }
 
+    async fn verify_fence(
+        &self,
+        _: Request<hosts::VerifyFenceRequest>,
+    ) -> Answered<hosts::VerifyFenceResponse> {
+        Err(Status::unimplemented("not in this test"))
+    }
+
     async fn get_host(
         &self,
         _: Request<hosts::GetHostRequest>,

@@ -250,6 +250,19 @@ impl HostService for HostApi {
         Ok(Response::new(fenced))
     }
 
+    async fn verify_fence(
+        &self,
+        request: Request<v1::VerifyFenceRequest>,
+    ) -> Result<Response<v1::VerifyFenceResponse>, Status> {
+        let (metadata, extensions, message) = request.into_parts();
+        let fence: v1::FenceHostRequest = message
+            .fence
+            .ok_or_else(|| refusal::invalid("fence", "is required"))?;
+        let (wire, caller) = open(Request::from_parts(metadata, extensions, fence))?;
+        let verified = reality::verify_fence(&self.0, caller, wire).await?;
+        Ok(Response::new(verified))
+    }
+
     async fn write_off_pmem(
         &self,
         request: Request<v1::WriteOffPmemRequest>,

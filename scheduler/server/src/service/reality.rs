@@ -8,13 +8,15 @@ use berth_domain::fence::Method;
 use berth_domain::id::{ClaimId, Incarnation};
 use berth_domain::name::{HostName, VmName};
 use berth_domain::pmem::{NAMESPACES_MAX, PmemDevice};
+use berth_domain::refusal::Refusal;
 use berth_process::access;
 use berth_proto::convert::reality::write_lost;
 use berth_proto::convert::{ResourceName as _, field};
 use berth_proto::host::v1;
 use berth_proto::status::to_status;
-use berth_state::command::Command;
-use berth_state::{HostView, Reply, State};
+use berth_proto::types::v1::ReadConsistency;
+use berth_state::command::{Command, Envelope};
+use berth_state::{HostView, Recall, Reply, State};
 use tonic::Status;
 
 use super::context::Context;
@@ -130,49 +132,110 @@ pub(super) async fn compare(
     Ok(v1::CompareDomainsResponse { host })
 }
 
+/// A fence to be recorded, as its request states it.
+struct FenceRequest {
+    caller: Caller,
+    host: HostName,
+    method: Method,
+    command: Command,
+}
+
+impl FenceRequest {
+    /// Reads a request. Without the run of the agent that it is about, it is about the current one.
+    async fn read(
+        context: &Context,
+        caller: Caller,
+        wire: v1::FenceHostRequest,
+    ) -> Result<Self, Status> {
+        let host: HostName = field::name(&wire.name, "name")?;
+        let method = field::choice::<v1::fence::Method, Method>(wire.method, "method")?;
+        let given: Option<Incarnation> = field::optional_uuid(&wire.incarnation, "incarnation")?;
+        let on_behalf_of = field::text(wire.on_behalf_of, "on_behalf_of", PRINCIPAL_MAX)?;
+        if method == Method::SelfFenced {
+            let rule = "must be METHOD_FENCE_COMMAND or METHOD_OPERATOR: the leader itself finds the other";
+            return Err(refusal::invalid("method", rule));
+        }
+        let name = host.clone();
+        let known = context
+            .stale(move |state| Some(state.host(&name)?.host.report.incarnation))
+            .await?;
+        let Some(known) = known else {
+            return Err(to_status(&refusal::no_host(&host)));
+        };
+        let by = if on_behalf_of.is_empty() {
+            caller.principal.clone()
+        } else if caller.principal == access::UNVERIFIED {
+            format!("{on_behalf_of} through {}", caller.principal)
+        } else {
+            // The caller is known; the name beside it is informational.
+            format!("{} through {on_behalf_of}", caller.principal)
+        };
+        let command = Command::FenceHost {
+            host: host.clone(),
+            method,
+            by,
+            output: wire.output,
+            incarnation: given.unwrap_or(known),
+        };
+        Ok(Self {
+            caller,
+            host,
+            method,
+            command,
+        })
+    }
+
+    /// Returns the response to a request that was carried out before; otherwise whether it would be
+    /// accepted. Nothing is recorded.
+    fn verify(&self, state: &State) -> Result<Option<Reply>, Refusal> {
+        if let Some(key) = &self.caller.key
+            && let Recall::Answered(outcome) = state.recall(&self.caller.principal, key)
+        {
+            return outcome.map(Some);
+        }
+        let envelope = Envelope {
+            at: state.time(),
+            principal: self.caller.principal.clone(),
+            request: None,
+            audit: None,
+            command: self.command.clone(),
+        };
+        state.examine(&envelope).map(|()| None)
+    }
+}
+
+/// Looks up a request to record that a host was fenced, before its fence command runs.
+pub(super) async fn verify_fence(
+    context: &Context,
+    caller: Caller,
+    wire: v1::FenceHostRequest,
+) -> Result<v1::VerifyFenceResponse, Status> {
+    let state = context.state(ReadConsistency::Linearizable.into()).await?;
+    let request = FenceRequest::read(context, caller, wire).await?;
+    let host = match request.verify(&state) {
+        Ok(None) => None,
+        Ok(Some(Reply::Host(host))) => Some((&*host).into()),
+        Ok(Some(_)) => return Err(refusal::mismatch()),
+        Err(refusal) => return Err(to_status(&refusal)),
+    };
+    Ok(v1::VerifyFenceResponse { host })
+}
+
 /// Records that a host was fenced.
 pub(super) async fn fence(
     context: &Context,
     caller: Caller,
     wire: v1::FenceHostRequest,
 ) -> Result<v1::FenceHostResponse, Status> {
-    let host: HostName = field::name(&wire.name, "name")?;
-    let method = field::choice::<v1::fence::Method, Method>(wire.method, "method")?;
-    let given: Option<Incarnation> = field::optional_uuid(&wire.incarnation, "incarnation")?;
-    let on_behalf_of = field::text(wire.on_behalf_of, "on_behalf_of", PRINCIPAL_MAX)?;
-    if method == Method::SelfFenced {
-        let rule =
-            "must be METHOD_FENCE_COMMAND or METHOD_OPERATOR: the leader itself finds the other";
-        return Err(refusal::invalid("method", rule));
+    let request = FenceRequest::read(context, caller, wire).await?;
+    context.must_lead()?;
+    let state = context.stale(State::clone).await?;
+    // Reports from before the fence command are outdated. Those of a host stay whose fence is refused
+    // or was recorded before: it would be taken for down until its next heartbeat.
+    if request.method == Method::FenceCommand && matches!(request.verify(&state), Ok(None)) {
+        context.liveness().forget(&request.host);
     }
-    let name = host.clone();
-    let known = context
-        .stale(move |state| Some(state.host(&name)?.host.report.incarnation))
-        .await?;
-    let Some(known) = known else {
-        return Err(to_status(&refusal::no_host(&host)));
-    };
-    let by = if on_behalf_of.is_empty() {
-        caller.principal.clone()
-    } else if caller.principal == access::UNVERIFIED {
-        format!("{on_behalf_of} through {}", caller.principal)
-    } else {
-        // The caller is known; the name beside it is informational.
-        format!("{} through {on_behalf_of}", caller.principal)
-    };
-    let command = Command::FenceHost {
-        host: host.clone(),
-        method,
-        by,
-        output: wire.output,
-        incarnation: given.unwrap_or(known),
-    };
-    // Reports from before the fence command are outdated; a host that is
-    // not recorded as down must not become it by a word that is refused.
-    if method == Method::FenceCommand {
-        context.liveness().forget(&host);
-    }
-    let Reply::Host(fenced) = context.command(caller, command).await? else {
+    let Reply::Host(fenced) = context.command(request.caller, request.command).await? else {
         return Err(refusal::mismatch());
     };
     Ok(v1::FenceHostResponse {

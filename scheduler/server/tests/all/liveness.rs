@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use berth_proto::host::v1::{
-    GetHostRequest, GuestMemory, GuestsMemory, ListMemorySignalsRequest, MemorySignals,
-    ReportHostRequest, host::Liveness,
+    FenceHostRequest, GetHostRequest, GuestMemory, GuestsMemory, ListMemorySignalsRequest,
+    MemorySignals, ReportHostRequest, VerifyFenceRequest, fence::Method, host::Liveness,
 };
+use berth_proto::status::from_status;
 use berth_scheduler::{Config, Start};
 use tonic::Status;
 use tonic::transport::Channel;
@@ -138,5 +139,87 @@ async fn silence_is_noted_and_reports_too() {
         (liveness(&channel, "loud").await == Liveness::Up).then_some(())
     })
     .await;
+    member.stop().await.expect("a clean end");
+}
+
+/// Goal: only a fence that is accepted for the first time makes earlier reports of its host outdated, and
+/// the lookup before a fence command says of each request what recording it says.
+/// Method: the signals of a report go with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn only_a_new_fence_makes_reports_outdated() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let config = common::config(&directory.path().join("0"), Start::Bootstrap);
+    let member = Member::start(config).await;
+    let channel = member.channel().await;
+    register(&channel, "h2", 1, 2).await;
+    let request = register_request("h1", 1, 2);
+    let incarnation = request.report.clone().expect("a report").incarnation;
+    let registered = hosts(&channel).register_host(request).await;
+    registered.expect("registered");
+    let report = ReportHostRequest {
+        name: "hosts/h1".into(),
+        incarnation: incarnation.clone(),
+        memory_signals: Some(MemorySignals {
+            age: Some(prost_types::Duration::default()),
+            ..MemorySignals::default()
+        }),
+    };
+    let fence = FenceHostRequest {
+        name: "hosts/h1".into(),
+        method: Method::FenceCommand.into(),
+        incarnation,
+        output: "off".into(),
+        on_behalf_of: String::new(),
+        request_id: uuid::Uuid::now_v7().to_string(),
+    };
+    let of = |change: fn(&mut FenceHostRequest)| {
+        let mut changed = fence.clone();
+        change(&mut changed);
+        changed
+    };
+    let other_run = of(|f| f.incarnation = uuid::Uuid::new_v4().to_string());
+    let other_output = of(|f| f.output = "off again".into());
+    let other_host = of(|f| f.name = "hosts/h2".into());
+    let table = [
+        ("another run", other_run.clone(), "AGENT_RESTARTED"),
+        ("new", fence.clone(), ""),
+        ("repeated", other_output, "repeated"),
+        ("its id for another run", other_run, "REQUEST_ID_REUSED"),
+        ("its id for another host", other_host, "REQUEST_ID_REUSED"),
+    ];
+    for (what, request, outcome) in table {
+        let reported = hosts(&channel).report_host(report.clone()).await;
+        assert!(reported.expect("an answer").into_inner().known);
+        let verify = VerifyFenceRequest {
+            fence: Some(request.clone()),
+        };
+        let verified = hosts(&channel).verify_fence(verify).await;
+        let recorded = hosts(&channel).fence_host(request).await;
+        let is_known = signals(&channel, "hosts/h1").await.unwrap().is_some();
+        match outcome {
+            "" => {
+                assert_eq!(
+                    verified.expect("accepted").into_inner().host,
+                    None,
+                    "{what}"
+                );
+                recorded.expect("accepted");
+                assert!(!is_known, "{what}");
+            }
+            "repeated" => {
+                let verified = verified.expect("known").into_inner().host;
+                let recorded = recorded.expect("known").into_inner().host;
+                assert!(verified.is_some_and(|h| h.fence.is_some()), "{what}");
+                assert!(recorded.is_some_and(|h| h.fence.is_some()), "{what}");
+                assert!(is_known, "{what}");
+            }
+            reason => {
+                let (verified, recorded) = (verified.unwrap_err(), recorded.unwrap_err());
+                assert_eq!(from_status(&verified).reason, reason, "{what}");
+                assert_eq!(from_status(&recorded).reason, reason, "{what}");
+                assert!(is_known, "{what}");
+            }
+        }
+    }
     member.stop().await.expect("a clean end");
 }

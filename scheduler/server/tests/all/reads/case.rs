@@ -154,6 +154,14 @@ pub(super) fn request(path: &str, world: &World) -> Option<Vec<u8>> {
         "host.v1.HostService/ListMemorySignals" => {
             ListMemorySignalsRequest::default().encode_to_vec()
         }
+        "host.v1.HostService/VerifyFence" => VerifyFenceRequest {
+            fence: Some(FenceHostRequest {
+                name: text("hosts/h1"),
+                method: fence::Method::FenceCommand.into(),
+                ..Default::default()
+            }),
+        }
+        .encode_to_vec(),
         "host.v1.HostService/ExpectDomains" => ExpectDomainsRequest {
             name: text("hosts/h1"),
         }
