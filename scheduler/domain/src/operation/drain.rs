@@ -7,7 +7,7 @@
 //!            begins             ended, the VM is elsewhere
 //! Waiting ───────────▶ Moving ──────────────────────────▶ Moved
 //!   │ ▲                  │
-//!   │ └──────────────────┤ busy: tried again, so many times
+//!   │ └──────────────────┤ busy, or failed on its way: tried again, so many times
 //!   └────────────────────┴─────────────────────────────▶ Stays, Gone
 //! ```
 //!
@@ -29,8 +29,10 @@ pub const DRAINED_MAX: usize = 1024;
 pub const PARALLEL_MAX: u32 = 64;
 /// How many moves are in progress at the same time by default.
 pub const PARALLEL: u32 = 4;
-/// How many times a VM is tried that another operation works on.
+/// How many times a VM is tried that another operation works on, or whose hosts cannot be reached.
 pub const ATTEMPTS_MAX: u32 = 20;
+/// How many times a VM is tried whose move began and failed: the next one may go to another host.
+pub const FAILED_ATTEMPTS_MAX: u32 = 3;
 /// The longest principal that is kept with a drain, in bytes.
 pub const BY_MAX: usize = 256;
 /// The longest message of a refusal that is kept with a VM, in bytes.
@@ -186,6 +188,37 @@ impl Drain {
 #[must_use]
 pub fn is_temporary(refusal: &Refusal) -> bool {
     refusal.code == Code::Unavailable || refusal.reason == "VM_BUSY"
+}
+
+/// Returns how many times a VM is tried altogether whose move has failed for this reason.
+///
+/// A move that the scheduler refused to begin is refused again, unless that is
+/// [temporary](is_temporary). One that began was fit to succeed: its destination or its conductor may
+/// have died, or its transfer broke.
+#[must_use]
+pub fn attempts_max(refusal: &Refusal, has_begun: bool) -> u32 {
+    match refusal.code {
+        _ if is_temporary(refusal) => ATTEMPTS_MAX,
+        // A user cancelled this move.
+        Code::Cancelled => 1,
+        // The guest runs on neither host any more.
+        Code::Internal if refusal.reason == "GUEST_LOST" => 1,
+        Code::InvalidArgument
+        | Code::NotFound
+        | Code::AlreadyExists
+        | Code::FailedPrecondition
+        | Code::Aborted
+        | Code::ResourceExhausted
+        | Code::OutOfRange
+        | Code::PermissionDenied
+        | Code::Unimplemented
+        | Code::Unavailable
+        | Code::DeadlineExceeded
+        | Code::Internal => match has_begun {
+            true => FAILED_ATTEMPTS_MAX,
+            false => 1,
+        },
+    }
 }
 
 /// Returns a refusal as it is kept with a VM: without what every host said, and of bounded length.

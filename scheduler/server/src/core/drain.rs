@@ -26,7 +26,7 @@ use berth_domain::transfer::TransferOverrides;
 use berth_domain::vm::{self, Vm};
 use berth_selection::failover::{Budget, Plan};
 use berth_state::State;
-use berth_state::command::Command;
+use berth_state::command::{Command, Envelope};
 use uuid::Uuid;
 
 use super::chooser::{Chooser, Unschedulable};
@@ -98,7 +98,7 @@ pub fn plan_drain(
         true => may_evacuate(&view.host, at).map(drop)?,
         false => state.examine_drain(&view.host)?,
     }
-    let mut future = state.clone();
+    let mut future = closed(state, at, host)?;
     let mut plan = DrainPlan::default();
     let mut vms = vms_of(state, host);
     let proven = match options.evacuate {
@@ -134,6 +134,24 @@ pub fn plan_drain(
     }
     plan.stuck.extend(may_return(state, host));
     Ok(plan)
+}
+
+/// Returns the state with which a drain begins: its host is closed, so that no advice is to move
+/// something there.
+fn closed(state: &State, at: TimeMs, host: &HostName) -> Result<State, Refusal> {
+    let mut closed = state.clone();
+    let cordon = Envelope {
+        at,
+        principal: "plan".to_owned(),
+        request: None,
+        audit: None,
+        command: Command::SetCordon {
+            host: host.clone(),
+            cordoned: true,
+        },
+    };
+    closed.speculate(state.revision() + 1, &cordon)?;
+    Ok(closed)
 }
 
 /// Returns the VMs that are RESIZED elsewhere, and whose old claims the host has.

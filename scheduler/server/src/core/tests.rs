@@ -536,6 +536,13 @@ fn a_plan_of_a_drain_adds_up_and_claims_nothing() {
     assert_eq!(world.boot("c", 12), host("h2"));
     let plan = plan_of(&world, "h1");
     assert_eq!((plan.moves.len(), plan.stuck.len()), (1, 1), "{plan:?}");
+    // Room is left on the drained host alone, and is no advice.
+    let refusal = &plan.stuck[0].refusal;
+    assert_eq!(refusal.reason, "NO_VALID_HOST", "{refusal:?}");
+    assert!(
+        !format!("{:?}", (&refusal.hint, &refusal.change)).contains("h1"),
+        "{refusal:?}"
+    );
     let state = world.machine.state();
     let own = state.claims_of_host(&host("h2")).next().unwrap();
     let both = plan.moves[0].assignment.dedicated();

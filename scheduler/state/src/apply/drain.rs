@@ -15,7 +15,7 @@ use berth_domain::host::{Host, Liveness};
 use berth_domain::id::{Epoch, OperationId, VmUid};
 use berth_domain::name::{HostName, VmName};
 use berth_domain::operation::drain::{
-    ATTEMPTS_MAX, BY_MAX, DRAINED_MAX, Drain, DrainSpec, DrainedVm, Progress, is_temporary,
+    ATTEMPTS_MAX, BY_MAX, DRAINED_MAX, Drain, DrainSpec, DrainedVm, Progress, attempts_max,
     shortened,
 };
 use berth_domain::operation::{Kind, Operation, Outcome, Subject};
@@ -252,24 +252,30 @@ impl<J: Journal> Transaction<'_, J> {
             Some(_) => failed,
             None => refusal,
         };
-        self.evaluate(&drain.host, &mut drain.vms[at], refusal);
+        let attempts_max =
+            refusal.map_or(ATTEMPTS_MAX, |why| attempts_max(why, moved_by.is_some()));
+        self.evaluate(&drain.host, &mut drain.vms[at], refusal, attempts_max);
         Ok(self.settle_drain(operation, drain))
     }
 
     /// Sets what became of a VM that is not being moved any more.
-    fn evaluate(&self, host: &HostName, drained: &mut DrainedVm, refusal: Option<&Refusal>) {
+    fn evaluate(
+        &self,
+        host: &HostName,
+        drained: &mut DrainedVm,
+        refusal: Option<&Refusal>,
+        attempts_max: u32,
+    ) {
         drained.progress = if self.state.is_held(host, &drained.vm) {
             drained.attempts += 1;
             let came_back = || {
                 let message = format!("vm {} is on host {host} again", drained.vm);
                 precondition("VM_CAME_BACK", message)
             };
-            let refusal = refusal.cloned();
-            let is_tried_again = refusal.as_ref().is_none_or(is_temporary);
-            match is_tried_again && drained.attempts < ATTEMPTS_MAX {
+            match drained.attempts < attempts_max {
                 true => Progress::Waiting,
                 false => Progress::Stays {
-                    refusal: shortened(&refusal.unwrap_or_else(came_back)),
+                    refusal: shortened(&refusal.cloned().unwrap_or_else(came_back)),
                 },
             }
         } else {
@@ -311,7 +317,7 @@ impl<J: Journal> Transaction<'_, J> {
             };
             match drained.progress {
                 Progress::Moved { .. } | Progress::Gone => {
-                    self.evaluate(&drain.host, drained, None);
+                    self.evaluate(&drain.host, drained, None, ATTEMPTS_MAX);
                 }
                 Progress::Waiting | Progress::Moving { .. } | Progress::Stays { .. } => {}
             }

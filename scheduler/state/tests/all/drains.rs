@@ -12,7 +12,7 @@ use berth_domain::hint::Hint;
 use berth_domain::host::Liveness;
 use berth_domain::id::{Epoch, MigrationId, OperationId, TimeMs};
 use berth_domain::migration::Event;
-use berth_domain::operation::drain::{ATTEMPTS_MAX, Progress};
+use berth_domain::operation::drain::{ATTEMPTS_MAX, FAILED_ATTEMPTS_MAX, Progress};
 use berth_domain::operation::{Drain, DrainSpec, Kind, Mark, Outcome, Step};
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::version::ServiceVersion;
@@ -337,6 +337,63 @@ fn a_vm_that_is_busy_is_tried_so_many_times() {
     record(&mut world, id, "a", Some(busy())).unwrap();
     assert!(matches!(progress(&world, id, "a"), Progress::Stays { .. }));
     assert_eq!(failure(&world, id), "VMS_STAY");
+}
+
+/// Returns how often a drain tries a VM whose move fails each time.
+fn tries(refusal: &Refusal, has_begun: bool) -> u32 {
+    let mut world = World::with_hosts(2);
+    world.boot("a", &pinned(1), "h1");
+    let id = begin(&mut world, "h1", SPEC).unwrap();
+    let mut tries = 0;
+    while progress(&world, id, "a") == Progress::Waiting {
+        tries += 1;
+        if !has_begun {
+            record(&mut world, id, "a", Some(refusal.clone())).unwrap();
+            continue;
+        }
+        let mover = move_one(&mut world, id, "a").unwrap();
+        let failed = Mark::Failed(refusal.clone());
+        let effect = Effect::RefuseMigration(refusal.clone());
+        world.advance(mover, Step::Claim, failed, effect).unwrap();
+        record(&mut world, id, "a", None).unwrap();
+    }
+    let Progress::Stays { refusal: kept } = progress(&world, id, "a") else {
+        panic!("it is where it was");
+    };
+    assert_eq!(kept.reason, refusal.reason);
+    assert_eq!(failure(&world, id), "VMS_STAY");
+    tries
+}
+
+/// Goal: a VM is not given up because its conductor or its destination died under its first move, or its
+/// transfer broke; and not tried again where that was refused, or a user ended the move.
+#[test]
+fn a_move_that_failed_on_its_way_is_tried_again() {
+    for (code, reason, begun, refused) in [
+        (
+            Code::Unavailable,
+            "HOST_UNREACHABLE",
+            ATTEMPTS_MAX,
+            ATTEMPTS_MAX,
+        ),
+        (Code::Aborted, "VM_BUSY", ATTEMPTS_MAX, ATTEMPTS_MAX),
+        (Code::Aborted, "DESTINATION_DEAD", FAILED_ATTEMPTS_MAX, 1),
+        (Code::Aborted, "SOURCE_DEAD", FAILED_ATTEMPTS_MAX, 1),
+        (Code::Aborted, "MIGRATION_FAILED", FAILED_ATTEMPTS_MAX, 1),
+        (Code::Internal, "HYPERVISOR_FAILED", FAILED_ATTEMPTS_MAX, 1),
+        (
+            Code::FailedPrecondition,
+            "CLAIM_NO_LONGER_FITS",
+            FAILED_ATTEMPTS_MAX,
+            1,
+        ),
+        (Code::Internal, "GUEST_LOST", 1, 1),
+        (Code::Cancelled, "OPERATION_CANCELLED", 1, 1),
+    ] {
+        let refusal = Refusal::new(code, reason, "as it is");
+        assert_eq!(tries(&refusal, true), begun, "{reason}, begun");
+        assert_eq!(tries(&refusal, false), refused, "{reason}, refused");
+    }
 }
 
 /// Goal: a move that has begun and failed for now is not tried again at once.
