@@ -11,14 +11,14 @@ use std::sync::Arc;
 use berth_domain::aggregate::Aggregate;
 use berth_domain::allocation::{Consumer, Resources};
 use berth_domain::audit::Entry;
-use berth_domain::claim::Claim;
+use berth_domain::claim::{Claim, Owner};
 use berth_domain::flavor::Flavor;
 use berth_domain::host_view::HostView;
 use berth_domain::id::{
     AggregateId, ClaimId, ClusterId, ConsumerId, MigrationId, OperationId, ProviderId, TimeMs,
 };
 use berth_domain::memory::{MemoryVerdict, Taken};
-use berth_domain::migration::Migration;
+use berth_domain::migration::{self, Migration};
 use berth_domain::name::{
     AggregateName, FlavorName, HostName, PciAliasName, ServerGroupName, ServiceName, VmName,
     VolumeId,
@@ -384,6 +384,17 @@ impl State {
             .vm_claims
             .range((vm.clone(), low)..=(vm.clone(), high))
             .filter_map(|(_, claim)| self.claims.get(claim))
+    }
+
+    /// Returns the resize of this VM that is to be confirmed or reverted; its source keeps a claim for it.
+    #[must_use]
+    pub fn verified_resize(&self, vm: &VmName) -> Option<&Arc<Migration>> {
+        let owners = self.claims_of_vm(vm).filter_map(|claim| match claim.owner {
+            Owner::Migration(id) => Some(id),
+            Owner::Vm => None,
+        });
+        let mut migrations = owners.filter_map(|id| self.migration(id));
+        migrations.find(|migration| migration.state == migration::State::Verifying)
     }
 
     /// Returns the VM with an interface of this MAC address, if there is one.

@@ -107,6 +107,23 @@ fn another_conductor_finishes_a_drain() {
     let moves = all.as_array().expect("a list").iter();
     let moves = moves.filter(|operation| operation["kind"].get("LiveMigrate").is_some());
     assert_eq!(moves.count(), VMS.len(), "{all:#}");
+    removed_once_its_agent_is_stopped(&mut cluster);
+}
+
+/// An agent that runs would register its host again, without the cordon; the hint helps.
+fn removed_once_its_agent_is_stopped(cluster: &mut Cluster) {
+    let alive = cluster.berth(&["host", "remove", "h1"]).refused(1);
+    let _ = alive.saying(&["HOST_IS_ALIVE", "stop its agent", "DOWN"]);
+    assert_eq!(is_cordoned(cluster), true);
+    cluster.agents[0].kill();
+    eventually("h1 is DOWN", || {
+        let host = cluster.ask(&["host", "show", "h1"])?["host"].clone();
+        let is_down = host["liveness"] == "Down";
+        is_down.then_some(()).ok_or(format!("{host:#}"))
+    });
+    cluster.run(&["host", "remove", "h1"]);
+    let gone = cluster.berth(&["host", "show", "h1"]).refused(1);
+    let _ = gone.saying(&["HOST_NOT_FOUND"]);
 }
 
 #[test]

@@ -234,7 +234,8 @@ fn a_drain_says_its_plan_and_keeps_to_its_limit() {
     assert_eq!(rest["moved"].as_array().unwrap().len(), 1, "{rest:#}");
     let empty = world.done(&["host", "drain", &host]);
     assert_eq!(empty["plan"].as_array().unwrap().len(), 0, "{empty:#}");
-    world.done(&["host", "remove", &host]);
+    let alive = world.refused(&["host", "remove", &host]);
+    assert_eq!(text(&alive["reason"]), "HOST_IS_ALIVE", "{alive:#}");
     let unknown = world.refused(&["host", "drain", "nowhere"]);
     assert_eq!(text(&unknown["reason"]), "HOST_NOT_FOUND", "{unknown:#}");
 }

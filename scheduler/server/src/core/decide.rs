@@ -15,7 +15,7 @@ use super::chooser::{Chooser, EveryHost, Unschedulable};
 use super::decision::{Decision, Proposal};
 use super::request::{Action, DecisionRequest};
 use super::schedule::{self, Scheduled};
-use super::{audited, drain, reschedule, upgrade, volume};
+use super::{audited, drain, hosts, reschedule, upgrade, volume};
 
 /// Decides on a request, evaluating every host where one is to be chosen, and with every reason
 /// worked out.
@@ -82,6 +82,9 @@ pub fn decide_with(
     if is_tried_first(&envelope.command)
         && let Err(refusal) = state.examine(&envelope)
     {
+        return Decision::refuse(refusal);
+    }
+    if let Err(refusal) = hosts::examine(state, &envelope.command) {
         return Decision::refuse(refusal);
     }
     Decision::Command(Box::new(Proposal {

@@ -37,6 +37,7 @@ pub mod doubt;
 pub mod drain;
 pub mod fleet;
 pub mod forwarding;
+mod hosts;
 pub mod joining;
 pub mod membership;
 pub mod quorum;

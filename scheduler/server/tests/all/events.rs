@@ -8,7 +8,9 @@ use berth_domain::refusal::Refusal;
 use berth_proto::event::v1::event_service_client::EventServiceClient;
 use berth_proto::event::v1::watch_response::Phase;
 use berth_proto::event::v1::{Kind, WatchRequest, WatchResponse};
-use berth_proto::host::v1::{CordonHostRequest, RemoveHostRequest, UncordonHostRequest};
+use berth_proto::host::v1::{
+    CordonHostRequest, FenceHostRequest, RemoveHostRequest, UncordonHostRequest, fence,
+};
 use berth_proto::scheduler::v1::{GetVmRequest, ScheduleVmRequest};
 use berth_proto::status::from_status;
 use berth_scheduler::Start;
@@ -165,6 +167,13 @@ async fn a_snapshot_then_every_change() {
         // Large enough that they do not go into one message.
         register(&channel, &format!("h{number}"), 64, 4).await;
     }
+    // As a host whose agent was stopped, which may be removed.
+    let off = FenceHostRequest {
+        name: "hosts/h4".into(),
+        method: fence::Method::FenceCommand.into(),
+        ..Default::default()
+    };
+    hosts(&channel).fence_host(off).await.expect("fenced");
     flavor(&channel, "one", 1).await;
     schedule(&channel, on(vm_request("a", "one"), "h0"))
         .await

@@ -341,14 +341,7 @@ impl<J: Journal> Transaction<'_, J> {
 
     /// Returns the migration for which what the VM had before is kept.
     pub(super) fn resize_of(&self, vm: &Vm) -> Option<Arc<Migration>> {
-        let kept = self.state.claims_of_vm(&vm.name);
-        let owners = kept.filter_map(|claim| match claim.owner {
-            Owner::Migration(id) => Some(id),
-            Owner::Vm => None,
-        });
-        let mut migrations = owners.filter_map(|id| self.state.migration(id));
-        let waits = migrations.find(|m| m.state == State::Verifying);
-        waits.cloned()
+        self.state.verified_resize(&vm.name).cloned()
     }
 
     // ---- what these operations have in common ---------------------------------------------
