@@ -8,6 +8,7 @@ use berth_proto::operation::v1::{
 };
 
 use crate::arguments::Operation as Verb;
+use crate::migration::time;
 use crate::session::{Session, creator, read_all, request_id, resource};
 use crate::{all_pages, call, drained, output, progress};
 
@@ -89,11 +90,19 @@ async fn list(session: &Session, running: bool) -> anyhow::Result<()> {
                 o.subject_name().to_owned(),
                 state(o),
                 o.drain().map_or_else(|| step.to_owned(), counted),
+                time(o.created_at),
             ]
         })
         .collect();
     output::table(
-        ["operation", "kind", "vm or host", "state", "last step"],
+        [
+            "operation",
+            "kind",
+            "vm or host",
+            "state",
+            "last step",
+            "requested",
+        ],
         rows,
         "there is no operation",
     );
@@ -136,6 +145,8 @@ fn summary(session: &Session, operation: &Operation) -> anyhow::Result<()> {
             operation.subject_name().to_owned(),
         ),
         ("state", state(operation)),
+        ("requested", time(operation.created_at)),
+        ("ended", operation.ended_at.map_or("-".to_owned(), time)),
         (
             "conductor",
             operation.lease.as_ref().map_or("-".to_owned(), |l| {
