@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 use crate::agents::Agents;
 use crate::fence::FenceCommand;
 use crate::phases::Phases;
-use crate::scheduler::Scheduler;
+use crate::scheduler::{Begun, Scheduler};
 
 /// The wait between attempts to read the operation and its facts.
 const READ_RETRY_INTERVAL: Duration = Duration::from_millis(500);
@@ -38,16 +38,21 @@ pub(crate) struct Tools {
 
 /// Carries an operation out, from where its log ends. Its lease has to be this conductor's.
 /// `requested_at` is absent if the operation was requested from another conductor.
-pub(crate) async fn drive(
-    tools: Tools,
-    operation: Operation,
-    requested_at: Option<Instant>,
-) -> Ended {
+pub(crate) async fn drive(tools: Tools, begun: Begun, requested_at: Option<Instant>) -> Ended {
+    let Begun { operation, boot } = begun;
     let id = operation.id;
     let epoch = operation.lease.as_ref().map(|l| l.epoch);
     let _granted = Granted(&tools, id, epoch);
+    let scheduler = &tools.scheduler;
+    let answered = match boot {
+        Some(boot) => scheduler.facts_of_boot(&operation, *boot).await.ok(),
+        None => None,
+    };
     let (operation, facts) = loop {
-        match tools.scheduler.read_known(&operation).await {
+        if let Some(facts) = answered {
+            break (operation, facts);
+        }
+        match scheduler.read_known(&operation).await {
             Ok((operation, Some(facts))) => break (operation, facts),
             Ok((_, None)) => return Ended::Finished,
             Err(refusal) if refusal.code == Code::NotFound => return Ended::LeaseLost,

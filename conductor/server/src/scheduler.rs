@@ -3,9 +3,10 @@
 //! Invariant: each call here may be repeated. Reads and records repeat without harm by
 //! themselves; the others carry a request id.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use berth_domain::claim::Claim;
 use berth_domain::host::Host;
 use berth_domain::id::{Epoch, MigrationId, OperationId};
 use berth_domain::migration::Migration;
@@ -78,6 +79,30 @@ pub(crate) struct Scheduler {
     on_behalf_of: Option<MetadataValue<Ascii>>,
     /// What was granted with the operations that were read.
     grants: Grants,
+}
+
+/// What begins an operation, and what the response holds beside it.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    pub(crate) operation: Operation,
+    /// Of a boot: what is read again for every other operation.
+    pub(crate) boot: Option<Box<Boot>>,
+}
+
+/// A VM that is booted, and its claim.
+#[derive(Debug)]
+pub(crate) struct Boot {
+    vm: Vm,
+    claim: Option<Claim>,
+}
+
+impl From<Operation> for Begun {
+    fn from(operation: Operation) -> Self {
+        Self {
+            operation,
+            boot: None,
+        }
+    }
 }
 
 /// Which of the running operations to search for.
@@ -199,12 +224,19 @@ impl Scheduler {
     pub(crate) async fn schedule_vm(
         &self,
         mut request: ScheduleVmRequest,
-    ) -> Result<Operation, Refusal> {
+    ) -> Result<Begun, Refusal> {
         request.conductor = self.name.resource_name();
         request.lease_ttl = self.wire_ttl();
         request.request_id = given_or_new(request.request_id);
         let answer = call!(self, SchedulerServiceClient.schedule_vm, request);
-        read_operation(answer.map_err(refusal)?.operation)
+        let answer = answer.map_err(refusal)?;
+        let vm: Option<Vm> = field::optional(answer.vm, "vm").map_err(unreadable)?;
+        let claim = field::optional(answer.claim, "claim").map_err(unreadable)?;
+        Ok(Begun {
+            operation: read_operation(answer.operation)?,
+            // Absent where a repeated request is about a VM that was deleted since.
+            boot: vm.map(|vm| Box::new(Boot { vm, claim })),
+        })
     }
 
     /// Chooses and claims a destination and begins the migration.
@@ -454,15 +486,35 @@ impl Scheduler {
             Some(migration) => Some(migration),
             None => migration(needed).await?,
         };
-        let claims: std::collections::BTreeMap<_, _> =
-            claims.into_iter().map(|c| (c.id, c)).collect();
+        self.with_hosts(operation, vm, claims, migration).await
+    }
+
+    /// Returns what the saga of a boot has to know, of which only the host is read.
+    pub(crate) async fn facts_of_boot(
+        &self,
+        operation: &Operation,
+        boot: Boot,
+    ) -> Result<Facts, Refusal> {
+        let claims = Vec::from_iter(boot.claim);
+        self.with_hosts(operation, boot.vm, claims, None).await
+    }
+
+    /// Reads the hosts that an operation has to do with.
+    async fn with_hosts(
+        &self,
+        operation: &Operation,
+        vm: Vm,
+        claims: Vec<Claim>,
+        migration: Option<Migration>,
+    ) -> Result<Facts, Refusal> {
+        let claims: BTreeMap<_, _> = claims.into_iter().map(|c| (c.id, c)).collect();
         let claim = operation.claim.and_then(|id| claims.get(&id)).cloned();
         let mut facts = Facts {
             vm,
             migration,
             claim,
             claims,
-            hosts: std::collections::BTreeMap::new(),
+            hosts: BTreeMap::new(),
         };
         let needed = Facts::hosts_needed(&facts.vm, facts.migration.as_ref(), facts.claim.as_ref());
         let mut reads = JoinSet::new();
@@ -489,10 +541,7 @@ impl Scheduler {
     }
 
     /// Returns a VM with its claims.
-    pub(crate) async fn vm(
-        &self,
-        name: &VmName,
-    ) -> Result<(Vm, Vec<berth_domain::claim::Claim>), Refusal> {
+    pub(crate) async fn vm(&self, name: &VmName) -> Result<(Vm, Vec<Claim>), Refusal> {
         let request = GetVmRequest {
             name: name.resource_name(),
             ..GetVmRequest::default()

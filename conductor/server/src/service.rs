@@ -33,6 +33,7 @@ use tonic::{Request, Response, Status};
 use crate::console::{self, Console};
 use crate::driver::Tools;
 use crate::migration::{self, Watch};
+use crate::scheduler::Begun;
 use crate::supervisor::Handle;
 use crate::{drain, power};
 
@@ -55,40 +56,43 @@ impl ConductorApi {
     /// Begins an operation and has it carried out. Once sent, the request is seen to its end
     /// even if the client disconnects: else an operation could begin that no conductor carries out
     /// until its lease has expired.
-    async fn begin<F>(&self, begin: F) -> Result<operation::v1::Operation, Status>
+    async fn begin<F, B>(&self, begin: F) -> Result<operation::v1::Operation, Status>
     where
-        F: Future<Output = Result<Operation, Refusal>> + Send + 'static,
+        F: Future<Output = Result<B, Refusal>> + Send + 'static,
+        B: Into<Begun>,
     {
         let begun = self.begin_operation(begin).await.map_err(to_status)?;
         Ok((&begun).into())
     }
 
     /// Like [`begin`](Self::begin), in the domain's terms.
-    pub(crate) async fn begin_operation<F>(&self, begin: F) -> Result<Operation, Refusal>
+    pub(crate) async fn begin_operation<F, B>(&self, begin: F) -> Result<Operation, Refusal>
     where
-        F: Future<Output = Result<Operation, Refusal>> + Send + 'static,
+        F: Future<Output = Result<B, Refusal>> + Send + 'static,
+        B: Into<Begun>,
     {
-        let begun = self.begin_some(async move { begin.await.map(Some) });
+        let begun = self.begin_some(async move { Ok(Some(begin.await?.into())) });
         begun.await?.ok_or_else(failed)
     }
 
     /// Like [`begin_operation`](Self::begin_operation), of what may be done without an operation.
     async fn begin_some<F>(&self, begin: F) -> Result<Option<Operation>, Refusal>
     where
-        F: Future<Output = Result<Option<Operation>, Refusal>> + Send + 'static,
+        F: Future<Output = Result<Option<Begun>, Refusal>> + Send + 'static,
     {
         let requested_at = std::time::Instant::now();
         self.supervisor.check_capacity()?;
         let supervisor = self.supervisor.clone();
         let begun = tokio::spawn(async move {
-            let begun = begin.await?;
-            if let Some(operation) = &begun {
-                tracing::info!(
-                    operation = %operation.id, on = operation.subject_name(), kind = ?operation.kind, "begun"
-                );
-                supervisor.adopt(operation.clone(), requested_at).await;
-            }
-            Ok(begun)
+            let Some(begun) = begin.await? else {
+                return Ok(None);
+            };
+            let operation = begun.operation.clone();
+            tracing::info!(
+                operation = %operation.id, on = operation.subject_name(), kind = ?operation.kind, "begun"
+            );
+            supervisor.adopt(begun, requested_at).await;
+            Ok(Some(operation))
         });
         begun.await.unwrap_or_else(|_| Err(failed()))
     }
@@ -242,7 +246,10 @@ impl ConductorService for ConductorApi {
             ..scheduler::v1::ConfirmResizeRequest::default()
         };
         let scheduler = api.tools.scheduler.clone();
-        let begun = api.begin_some(async move { scheduler.confirm_resize(command).await });
+        let begun = api.begin_some(async move {
+            let begun = scheduler.confirm_resize(command).await?;
+            Ok(begun.map(Begun::from))
+        });
         let operation = begun.await.map_err(to_status)?;
         let operation = operation.as_ref().map(Into::into);
         Ok(Response::new(ConfirmResizeResponse { operation }))

@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::drain;
 use crate::driver::{self, Tools};
-use crate::scheduler::Search;
+use crate::scheduler::{Begun, Search};
 
 /// How many adoptions may wait to be looked at.
 const QUEUE_MAX: usize = 1024;
@@ -41,10 +41,10 @@ pub(crate) struct Handle {
 impl Handle {
     /// Has an operation carried out whose lease is this conductor's, and which was requested at this
     /// moment.
-    pub(crate) async fn adopt(&self, operation: Operation, requested_at: std::time::Instant) {
+    pub(crate) async fn adopt(&self, begun: Begun, requested_at: std::time::Instant) {
         // While the supervisor stops, the lease expires and another conductor takes over.
         let adoption = Adoption {
-            operation,
+            begun,
             requested_at,
         };
         let _ = self.sender.send(adoption).await;
@@ -67,7 +67,7 @@ impl Handle {
 /// An operation that was begun here.
 #[derive(Debug)]
 struct Adoption {
-    operation: Operation,
+    begun: Begun,
     requested_at: std::time::Instant,
 }
 
@@ -187,9 +187,10 @@ impl Supervisor {
     /// Starts to carry out an operation that a user has just requested.
     fn adopt(&mut self, adoption: Adoption) {
         let Adoption {
-            operation,
+            begun,
             requested_at,
         } = adoption;
+        let operation = &begun.operation;
         let name = self.tools.scheduler.name();
         let lease = operation.lease.as_ref();
         let is_own = lease.is_some_and(|l| l.conductor == *name);
@@ -204,7 +205,7 @@ impl Supervisor {
                 let (id, tools) = (operation.id, self.tools.clone());
                 let taking = async move {
                     Report::Taken {
-                        operations: take(&tools, vec![operation]).await,
+                        operations: take(&tools, vec![begun.operation]).await,
                         own_recovered: false,
                     }
                 };
@@ -212,16 +213,12 @@ impl Supervisor {
             }
             return;
         }
-        self.start(operation, Instant::now(), Some(requested_at));
+        self.start(begun, Instant::now(), Some(requested_at));
     }
 
     /// Drives an operation whose lease was given at `leased` or later.
-    fn start(
-        &mut self,
-        operation: Operation,
-        leased: Instant,
-        requested_at: Option<std::time::Instant>,
-    ) {
+    fn start(&mut self, begun: Begun, leased: Instant, requested_at: Option<std::time::Instant>) {
+        let operation = &begun.operation;
         let Some(epoch) = operation.lease.as_ref().map(|l| l.epoch) else {
             return;
         };
@@ -235,9 +232,9 @@ impl Supervisor {
         let stop = CancellationToken::new();
         let (tools, handle) = (self.tools.clone(), self.handle.clone());
         let driven = async move {
-            match operation.drain() {
-                Some(_) => drain::drive(tools, handle, operation).await,
-                None => driver::drive(tools, operation, requested_at).await,
+            match begun.operation.drain() {
+                Some(_) => drain::drive(tools, handle, begun.operation).await,
+                None => driver::drive(tools, begun, requested_at).await,
             }
         };
         let stopped = stop.clone().cancelled_owned();
@@ -291,7 +288,7 @@ impl Supervisor {
                 self.retaking.remove(&task);
                 for (operation, leased) in operations {
                     tracing::info!(operation = %operation.id, "operation taken over");
-                    self.start(operation, leased, None);
+                    self.start(operation.into(), leased, None);
                 }
             }
         }

@@ -75,7 +75,7 @@ async fn move_one(
     let scheduler = &tools.scheduler;
     let begun = scheduler.move_drained(drain, drainer.epoch(), vm).await?;
     tracing::info!(operation = %begun.id, %drain, %vm, kind = ?begun.kind, "begun");
-    supervisor.adopt(begun, requested_at).await;
+    supervisor.adopt(begun.into(), requested_at).await;
     Ok(())
 }
 
