@@ -536,13 +536,6 @@ fn a_plan_of_a_drain_adds_up_and_claims_nothing() {
     assert_eq!(world.boot("c", 12), host("h2"));
     let plan = plan_of(&world, "h1");
     assert_eq!((plan.moves.len(), plan.stuck.len()), (1, 1), "{plan:?}");
-    // Room is left on the drained host alone, and is no advice.
-    let refusal = &plan.stuck[0].refusal;
-    assert_eq!(refusal.reason, "NO_VALID_HOST", "{refusal:?}");
-    assert!(
-        !format!("{:?}", (&refusal.hint, &refusal.change)).contains("h1"),
-        "{refusal:?}"
-    );
     let state = world.machine.state();
     let own = state.claims_of_host(&host("h2")).next().unwrap();
     let both = plan.moves[0].assignment.dedicated();
@@ -554,6 +547,37 @@ fn a_plan_of_a_drain_adds_up_and_claims_nothing() {
         super::DrainOptions::default(),
     );
     assert_eq!(unknown.unwrap_err().reason, "HOST_NOT_FOUND");
+}
+
+/// Goal: room on the host that is drained is no advice. Method: all room is there, so that a guest of the
+/// other host could change places with the one that is to leave.
+#[test]
+fn no_hint_of_a_drain_moves_something_to_its_host() {
+    let mut world = World::new(&[("h1", 2)]);
+    assert_eq!(world.boot("a", 10), host("h1"));
+    world.plain(Command::RegisterHost {
+        host: host("h2"),
+        provider: ProviderId(id(200)),
+        report: report(2),
+    });
+    let cordon = |world: &mut World, cordoned| {
+        world.plain(Command::SetCordon {
+            host: host("h1"),
+            cordoned,
+        });
+    };
+    cordon(&mut world, true);
+    assert_eq!(world.boot("b", 11), host("h2"));
+    assert_eq!(world.boot("c", 12), host("h2"));
+    cordon(&mut world, false);
+    let options = super::DrainOptions::default();
+    let plan = super::plan_drain(world.machine.state(), TimeMs(2_000), &host("h1"), options);
+    let plan = plan.expect("a known host");
+    assert_eq!((plan.moves.len(), plan.stuck.len()), (0, 1), "{plan:?}");
+    let refusal = &plan.stuck[0].refusal;
+    assert_eq!(refusal.reason, "NO_VALID_HOST", "{refusal:?}");
+    let advice = format!("{:?} {:?}", refusal.hint, refusal.change);
+    assert!(advice.contains("h2") && !advice.contains("h1"), "{advice}");
 }
 
 /// Goal: a drain whose host dies and is fenced evacuates the rest: its agent moves nothing any more.
