@@ -42,9 +42,9 @@ const FOREIGN: &[(&str, &str, &str)] = &[
         GRPC_PATH,
     ),
     ("scheduler/server/src/service/volume.rs", "room", GRPC_PATH),
-    ("scheduler/csi/src/controller/race.rs", "room", GRPC_PATH),
+    ("csi/controller/src/controller/race.rs", "room", GRPC_PATH),
     (
-        "scheduler/domain/src/audit.rs",
+        "domain/src/audit.rs",
         "asked",
         "the stored audit record has this key",
     ),

@@ -10,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 
 fn sample(name: &str) -> String {
-    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../scheduler/ganeti/testdata");
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../ganeti/testdata");
     format!("{root}/{name}")
 }
 

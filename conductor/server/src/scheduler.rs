@@ -569,9 +569,12 @@ impl Scheduler {
         let request = VerifyFenceRequest { fence: Some(fence) };
         match call!(self, HostServiceClient.verify_fence, request) {
             Ok(answer) => field::optional(answer.host, "host").map_err(unreadable),
-            // A scheduler of an earlier build, during an upgrade: as that build, without the lookup.
-            Err(status) if status.code() == tonic::Code::Unimplemented => Ok(None),
-            Err(status) => Err(refusal(status)),
+            Err(status) => match status.code() {
+                // A scheduler of an earlier build, during an upgrade, which may take a method that it
+                // does not know for one that no role may call: as that build, without the lookup.
+                tonic::Code::Unimplemented | tonic::Code::PermissionDenied => Ok(None),
+                _ => Err(refusal(status)),
+            },
         }
     }
 

@@ -78,7 +78,7 @@ fn every_method_that_writes_has_bounds() {
                 bounds.any(|b| b.role == role.as_str() && b.methods.contains(&&*method));
             assert!(
                 has_bound,
-                "{method} of {role}: say in scheduler/domain/src/bound.rs what it creates"
+                "{method} of {role}: say in domain/src/bound.rs what it creates"
             );
             known.insert((role.as_str(), method));
         }

@@ -6,7 +6,7 @@
 //! and move the same is asked with `--validate-only`, which must tell what then happens and change
 //! nothing. A refusal is told with its cause and its words, and leaves nothing behind.
 //!
-//! Not here: the fit itself against a solver (`scheduler/domain/tests/all/exact.rs`), and networks.
+//! Not here: the fit itself against a solver (`domain/tests/all/exact.rs`), and networks.
 
 mod races;
 mod world;

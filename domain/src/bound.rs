@@ -470,7 +470,7 @@ mod tests {
     /// Goal: the document shows the table. Method: it holds the table as it is rendered here.
     #[test]
     fn the_document_shows_the_bounds() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/security.md");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/security.md");
         let text = std::fs::read_to_string(path).expect("the document is there");
         let table = markdown();
         assert!(
