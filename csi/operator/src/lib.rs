@@ -18,6 +18,7 @@
 //! | [`diff`] | whether an object in the cluster is as desired |
 //! | [`plan`] | the writes that make the cluster's objects the desired ones |
 //! | [`safety`] | what is refused: objects of others, stranded volumes, nodes selected twice |
+//! | [`upgrade`] | which agents are replaced now |
 //! | [`status`], [`event`] | the reported state, computed from what is observed, and its events |
 //! | [`queue`], [`backoff`] | which deployments need a pass, and when |
 //! | [`election`] | which of several operators is active |
@@ -61,6 +62,7 @@ pub mod schedulers;
 pub mod server;
 pub mod spec;
 pub mod status;
+pub mod upgrade;
 pub mod watches;
 pub mod yaml;
 

@@ -7,7 +7,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::parts::{DeviceMode, LogFormat, MutatePods, PullPolicy, Resources};
+use super::parts::{DeviceMode, LogFormat, MutatePods, PERCENTAGE, PullPolicy, Resources};
 use crate::status::Status;
 
 /// A deployment of the driver.
@@ -75,8 +75,9 @@ pub struct PmemCSIDeploymentSpec {
     /// The directory of the kubelet on each node; /var/lib/kubelet when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kubelet_dir: Option<String>,
-    /// How many agents may be unavailable while they are upgraded; 1 when absent.
+    /// How many agents may be unavailable while they are upgraded, as a number or in percent; 1 when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("minimum" = 1, "pattern" = PERCENTAGE))]
     pub max_unavailable: Option<IntOrString>,
     /// Accepted for compatibility and ignored: a secret of the given name is not read.
     #[serde(

@@ -97,6 +97,9 @@ pub struct Quantity(String);
 const QUANTITY: &str =
     r"^\+?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE][+-]?[0-9]+))?$";
 
+/// The percentages of which an upgrade makes progress.
+pub(super) const PERCENTAGE: &str = "^([1-9][0-9]?|100)%$";
+
 impl Quantity {
     /// Returns the text.
     #[must_use]

@@ -8,7 +8,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::parts::{DeviceMode, LogFormat, MutatePods, PullPolicy, Resources};
+use super::parts::{DeviceMode, LogFormat, MutatePods, PERCENTAGE, PullPolicy, Resources};
 use crate::status::Status;
 
 /// A deployment of Berth's volumes of persistent memory.
@@ -67,7 +67,8 @@ pub struct BerthStorageSpec {
     pub labels: BTreeMap<String, String>,
     /// The directory of the kubelet on each node.
     pub kubelet_dir: String,
-    /// How many agents may be unavailable while they are upgraded.
+    /// How many agents may be unavailable while they are upgraded, as a number or in percent.
+    #[schemars(extend("minimum" = 1, "pattern" = PERCENTAGE))]
     pub max_unavailable: IntOrString,
     /// Whether new pods are marked for the scheduler extender.
     pub mutate_pods: MutatePods,

@@ -172,6 +172,11 @@ fn values_are_bounded_by_the_schema() {
         if plural != "deployments" {
             assert_eq!(of("logFormat")["enum"], json!(["text", "json"]));
             assert_eq!(of("mutatePods")["enum"], json!(["Always", "Try", "Never"]));
+            let most = of("maxUnavailable");
+            assert_eq!(
+                (&most["minimum"], &most["pattern"]),
+                (&json!(1.0), &json!("^([1-9][0-9]?|100)%$"))
+            );
         }
     }
     let alpha = schema("deployments");
