@@ -164,6 +164,34 @@ pub async fn object(server: &ApiServer, key: &Key) -> Result<Option<Value>, Erro
     Ok(object.map(|object| json!(object)))
 }
 
+/// Returns the objects of a kind that a DaemonSet controls: its pods and its revisions.
+///
+/// # Errors
+///
+/// When they cannot be read.
+pub async fn owned(server: &ApiServer, key: Key, daemon_set: &Value) -> Result<Vec<Value>, Error> {
+    // Both have the labels of the template.
+    let labels = daemon_set["spec"]["selector"]["matchLabels"].as_object();
+    let labels = labels.into_iter().flatten();
+    let labels: Vec<String> = labels
+        .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()))
+        .collect();
+    let params = ListParams::default().labels(&labels.join(","));
+    let list = server
+        .within("list", &key, "", api(server, &key).list(&params))
+        .await?;
+    let uid = &daemon_set["metadata"]["uid"];
+    let is_owned = |object: &Value| {
+        let mut owners = object["metadata"]["ownerReferences"]
+            .as_array()
+            .into_iter()
+            .flatten();
+        owners.any(|owner| owner["controller"] == true && owner["uid"] == *uid)
+    };
+    let objects = list.into_iter().map(|object| json!(object));
+    Ok(objects.filter(is_owned).collect())
+}
+
 /// Replaces the finalizers of a resource; returns it as it is then.
 ///
 /// # Errors

@@ -12,6 +12,8 @@
 //!
 //! Invariant: a pass over a deployment that is as desired, with a true status, makes no write.
 
+mod agents;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
 
@@ -32,9 +34,12 @@ use crate::safety::{self, Nodes, Ownership, Refusal, ownership};
 use crate::schedulers::{Cache, Inventory, Schedulers};
 use crate::spec::BerthStorageSpec;
 use crate::status::{Hosts, Observed, Pods};
+use crate::upgrade::MaxUnavailable;
 
 /// How often a deletion that waits looks again, besides what the watches report.
 const DELETION_INTERVAL: Duration = Duration::from_secs(10);
+/// The same for agents that are not replaced yet.
+const UPGRADE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// What the operator is configured with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,11 +90,21 @@ impl From<Refusal> for Fault {
     }
 }
 
+/// How far the upgrade of the agents is.
+#[derive(Default)]
+struct Upgrade {
+    /// Whether pods were deleted in this pass.
+    has_replaced: bool,
+    /// Why agents of an older revision are left. Empty: none is.
+    waits_for: String,
+}
+
 /// What is observed of the pods and hosts.
 struct Parts {
     controller: Pods,
     node: Pods,
     hosts: Hosts,
+    upgrade: Upgrade,
 }
 
 impl Operator {
@@ -211,6 +226,11 @@ impl Operator {
         };
         let fault = waiting.or(fault);
         let is_faulty = fault.is_some() || certificate_fault.is_some();
+        let Upgrade {
+            has_replaced,
+            waits_for,
+        } = parts.upgrade;
+        let is_waiting = !waits_for.is_empty();
         let observed = Observed {
             generation: resource.generation,
             certificate_fault,
@@ -218,12 +238,14 @@ impl Operator {
             controller: parts.controller,
             node: parts.node,
             hosts: parts.hosts,
+            upgrade: waits_for,
         };
         self.report(&current, &observed).await?;
-        Ok(match (has_written, is_faulty) {
-            (true, _) => Outcome::Wrote,
-            (false, true) => Outcome::Failed,
-            (false, false) => Outcome::Clean,
+        Ok(match (has_written || has_replaced, is_faulty, is_waiting) {
+            (true, _, _) => Outcome::Wrote,
+            (false, true, _) => Outcome::Failed,
+            (false, false, true) => Outcome::Waits(UPGRADE_INTERVAL),
+            (false, false, false) => Outcome::Clean,
         })
     }
 
@@ -250,6 +272,9 @@ impl Operator {
     ) -> Result<(Pass, Parts), Fault> {
         let spec = resource.spec.clone().map_err(Fault::Refused)?;
         let owner = resource.owner.clone();
+        let max_unavailable = MaxUnavailable::parse(&spec.max_unavailable);
+        let max_unavailable =
+            max_unavailable.map_err(|why| Fault::Refused(format!("the spec is invalid: {why}")))?;
         let nodes = cluster::nodes(&self.server, &spec.node_selector).await?;
         check_overlap(resource, &spec, resources, &nodes)?;
         self.check_change(&owner, &spec, &nodes).await?;
@@ -271,10 +296,20 @@ impl Operator {
                 false => pass.live.get(&key).map(count).unwrap_or_default(),
             }
         };
+        let agents = self.apps_key("DaemonSet", &names.agents);
+        let upgrade = match pass.live.get(&agents) {
+            Some(agents_live)
+                if pass.plan.refusals.is_empty() && !is_written(&pass.plan, &agents) =>
+            {
+                self.upgrade(&spec, max_unavailable, agents_live).await?
+            }
+            Some(_) | None => Upgrade::default(),
+        };
         let parts = Parts {
             controller: pods("Deployment", &names.controller, controller_pods),
             node: pods("DaemonSet", &names.agents, agent_pods),
             hosts: self.hosts(&spec, &nodes),
+            upgrade,
         };
         Ok((pass, parts))
     }
@@ -300,6 +335,7 @@ impl Operator {
             controller: controller.as_ref().map(controller_pods).unwrap_or_default(),
             node: agents.as_ref().map(agent_pods).unwrap_or_default(),
             hosts,
+            upgrade: Upgrade::default(),
         })
     }
 
@@ -424,7 +460,7 @@ impl Operator {
 fn missing(nodes: &[Node], inventory: &Inventory) -> Vec<String> {
     let names = nodes.iter().map(|node| &node.name);
     names
-        .filter(|name| !inventory.hosts.contains(*name))
+        .filter(|name| !inventory.hosts.up.contains(*name))
         .cloned()
         .collect()
 }

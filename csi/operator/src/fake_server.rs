@@ -54,17 +54,19 @@ fn failure(code: u16, reason: &str) -> (u16, Value) {
 }
 
 /// The last part of the paths of lists.
-const LISTS: [&str; 15] = [
+const LISTS: [&str; 17] = [
     "berthstorages",
     "clusterrolebindings",
     "clusterroles",
     "configmaps",
+    "controllerrevisions",
     "csidrivers",
     "daemonsets",
     "deployments",
     "mutatingwebhookconfigurations",
     "nodes",
     "pmemcsideployments",
+    "pods",
     "rolebindings",
     "roles",
     "secrets",

@@ -46,6 +46,8 @@ pub mod diff;
 pub mod election;
 pub mod event;
 #[cfg(test)]
+mod fake_scheduler;
+#[cfg(test)]
 mod fake_server;
 pub mod flags;
 pub mod lease;

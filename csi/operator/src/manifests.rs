@@ -241,8 +241,9 @@ fn own_cluster_rules() -> Vec<Value> {
 
 fn namespace_rules() -> Vec<Value> {
     let mut rules = rules_of_kinds(true);
-    // Of which image it is itself.
-    rules.push(rule("", &["pods"], &["get"]));
+    // Of which image it is itself; and the agents' pods, which it replaces.
+    rules.push(rule("", &["pods"], &["get", "list", "delete"]));
+    rules.push(rule("apps", &["controllerrevisions"], &["list"]));
     rules.push(lease_rule());
     rules
 }

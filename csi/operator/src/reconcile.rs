@@ -179,7 +179,7 @@ fn lists(keys: &[Key]) -> Vec<Key> {
     lists
 }
 
-async fn make(server: &ApiServer, write: &Write) -> Result<(), Error> {
+pub(crate) async fn make(server: &ApiServer, write: &Write) -> Result<(), Error> {
     server.expect_active()?;
     let params = PatchParams::apply(FIELD_MANAGER).validation_strict();
     match write {

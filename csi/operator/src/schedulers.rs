@@ -15,10 +15,11 @@ use berth_proto::host::v1::host::Liveness;
 use berth_proto::host::v1::host_service_client::HostServiceClient;
 use berth_proto::host::v1::{HostSummary, ListHostsRequest};
 use berth_proto::volume::v1::volume_service_client::VolumeServiceClient;
-use berth_proto::volume::v1::{ListVolumesRequest, Volume as ProtoVolume};
+use berth_proto::volume::v1::{ListVolumesRequest, ReplicaPhase, Volume as ProtoVolume};
 use berth_tls::Tls;
 
 use crate::safety::Volume;
+use crate::upgrade::Hosts;
 
 /// How long all attempts of one call may take.
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -27,8 +28,8 @@ const PAGE: i32 = 1000;
 /// What the schedulers returned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inventory {
-    /// The hosts of which an agent reports.
-    pub hosts: BTreeSet<String>,
+    /// The hosts of which an agent reports, and the volumes that they make or erase.
+    pub hosts: Hosts,
     /// All volumes, those that are being made or erased included.
     pub volumes: Vec<Volume>,
 }
@@ -72,7 +73,10 @@ impl Schedulers {
         let hosts = hosts(&channel).await.map_err(failed)?;
         let volumes = volumes(&channel).await.map_err(failed)?;
         Ok(Inventory {
-            hosts: hosts.iter().filter_map(name_if_up).collect(),
+            hosts: Hosts {
+                up: hosts.iter().filter_map(name_if_up).collect(),
+                busy: busy(&volumes),
+            },
             volumes: volumes.into_iter().map(to_volume).collect(),
         })
     }
@@ -142,6 +146,23 @@ fn bare(name: &str) -> String {
 fn name_if_up(summary: &HostSummary) -> Option<String> {
     let host = summary.host.as_ref()?;
     (host.liveness() == Liveness::Up).then(|| bare(&host.name))
+}
+
+/// The volumes that are being made or erased, by their hosts. Those of which the phase is unknown count.
+fn busy(volumes: &[ProtoVolume]) -> BTreeMap<String, Vec<String>> {
+    let mut busy: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for volume in volumes {
+        for replica in &volume.replicas {
+            match replica.phase() {
+                ReplicaPhase::Ready => {}
+                ReplicaPhase::Unspecified | ReplicaPhase::Creating | ReplicaPhase::Deleting => {
+                    let on_host = busy.entry(bare(&replica.host)).or_default();
+                    on_host.push(volume.display_name.clone());
+                }
+            }
+        }
+    }
+    busy
 }
 
 fn to_volume(volume: ProtoVolume) -> Volume {
@@ -245,6 +266,53 @@ mod tests {
         let on = |node: &str| inventory.volumes_on(&BTreeSet::from([node.to_owned()]));
         assert_eq!(on("n2"), [volume]);
         assert_eq!(on("n3"), []);
+    }
+
+    /// Goal: everything but a volume that is there counts as work of its host.
+    #[test]
+    fn volumes_that_are_made_or_erased_are_found_by_their_hosts() {
+        let replica = |host: &str, phase: i32| Replica {
+            host: format!("hosts/{host}"),
+            phase,
+            ..Replica::default()
+        };
+        let volume = |name: &str, replicas| ProtoVolume {
+            display_name: name.to_owned(),
+            replicas,
+            ..ProtoVolume::default()
+        };
+        let ready = ReplicaPhase::Ready as i32;
+        let volumes = [
+            volume(
+                "a",
+                vec![
+                    replica("n1", ReplicaPhase::Creating as i32),
+                    replica("n2", ready),
+                ],
+            ),
+            volume("b", vec![replica("n1", ReplicaPhase::Deleting as i32)]),
+            volume("c", vec![replica("n3", 0), replica("n4", 99)]),
+            volume("d", vec![replica("n5", ready)]),
+        ];
+        let names = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let expected = [("n1", &["a", "b"][..]), ("n3", &["c"]), ("n4", &["c"])];
+        let expected = expected.map(|(node, volumes)| (node.to_owned(), names(volumes)));
+        assert_eq!(busy(&volumes), BTreeMap::from(expected));
+    }
+
+    #[tokio::test]
+    async fn hosts_and_volumes_are_read() {
+        let (lists, address) = crate::fake_scheduler::start().await;
+        {
+            let mut lists = lists.lock().expect("not poisoned");
+            lists.hosts.push(crate::fake_scheduler::host("n1"));
+            let creating = crate::fake_scheduler::volume("a", "n1", ReplicaPhase::Creating);
+            lists.volumes.push(creating);
+        }
+        let inventory = Schedulers::new(None).read(&[address]).await.expect("lists");
+        let up: Vec<String> = inventory.hosts.up.into_iter().collect();
+        assert_eq!((up, inventory.volumes.len()), (vec!["n1".to_owned()], 1));
+        assert_eq!(inventory.hosts.busy["n1"], ["a"]);
     }
 
     /// Goal: a change is noticed, and what is the same is none.

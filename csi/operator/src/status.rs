@@ -174,6 +174,8 @@ pub struct Observed {
     pub node: Pods,
     /// The hosts.
     pub hosts: Hosts,
+    /// Why agents of an older revision are left. Empty: none is.
+    pub upgrade: String,
 }
 
 impl Status {
@@ -224,8 +226,8 @@ impl Observed {
                 self.condition(ConditionType::HostsRegistered, registered, hosts),
             ],
             driver_components: vec![
-                component(Component::Controller, self.controller),
-                component(Component::Node, self.node),
+                component(Component::Controller, self.controller, ""),
+                component(Component::Node, self.node, &self.upgrade),
             ],
             last_updated: None,
         }
@@ -235,11 +237,16 @@ impl Observed {
         if let Some(fault) = self.certificate_fault.as_ref().or(self.fault.as_ref()) {
             return (Phase::Failed, fault.clone());
         }
-        for (name, pods) in [("controller", self.controller), ("node", self.node)] {
+        let parts = [
+            ("controller", self.controller, ""),
+            ("node", self.node, &self.upgrade),
+        ];
+        for (name, pods, upgrade) in parts {
             match pods.readiness() {
                 Readiness::Ready => {}
                 Readiness::NotReady => {
-                    return (Phase::Initializing, format!("{name}: {}", pods.describe()));
+                    let why = describe(pods, upgrade);
+                    return (Phase::Initializing, format!("{name}: {why}"));
                 }
             }
         }
@@ -285,11 +292,18 @@ impl Observed {
     }
 }
 
-fn component(component: Component, pods: Pods) -> ComponentStatus {
+fn describe(pods: Pods, upgrade: &str) -> String {
+    match upgrade {
+        "" => pods.describe(),
+        why => format!("{}; {why}", pods.describe()),
+    }
+}
+
+fn component(component: Component, pods: Pods, upgrade: &str) -> ComponentStatus {
     ComponentStatus {
         component,
         status: pods.readiness(),
-        reason: pods.describe(),
+        reason: describe(pods, upgrade),
         last_updated: None,
     }
 }

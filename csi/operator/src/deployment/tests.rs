@@ -2,6 +2,8 @@
 //! leaves everything as it is where it refuses. Method: passes against the server of
 //! [`crate::fake_server`] and schedulers of which the responses are in the cache.
 
+mod upgrades;
+
 use std::sync::OnceLock;
 
 use axum::http::Method;
@@ -136,7 +138,10 @@ impl Case {
     fn register(&self, hosts: &[&str]) {
         let addresses = &self.operator.settings.schedulers;
         let inventory = Inventory {
-            hosts: hosts.iter().map(ToString::to_string).collect(),
+            hosts: crate::upgrade::Hosts {
+                up: hosts.iter().map(ToString::to_string).collect(),
+                ..crate::upgrade::Hosts::default()
+            },
             volumes: Vec::new(),
         };
         self.operator.cache.get(addresses);
@@ -214,6 +219,13 @@ async fn what_is_refused_is_reported_once() {
     );
     assert_eq!(case.pass("d.example").await, (Outcome::Failed, vec![]));
     assert_eq!(case.events(), ["Failed"]);
+    case.edit(RESOURCE, |object| {
+        object["spec"] = json!({"maxUnavailable": 0})
+    });
+    let (outcome, writes) = case.pass("d.example").await;
+    assert_eq!((outcome, writes.len()), (Outcome::Failed, 2), "{writes:?}");
+    let (_, reason) = case.status(RESOURCE);
+    assert!(reason.contains("maxUnavailable is 0; hint: "), "{reason}");
 }
 
 #[tokio::test]

@@ -2,12 +2,17 @@
 
 use serde_json::{Value, json};
 
-use super::{CONFIGURATION, Context, DEVICE_MODE, NodePairs, Part, digest, quote, secret};
+use super::{
+    CONFIGURATION, Context, DEVICE_MODE, MAX_UNAVAILABLE, NodePairs, Part, digest, quote, secret,
+};
+use crate::upgrade::CONTAINER;
 
 const PART: Part = Part::Node;
 const REGISTRAR: &str = "registry.k8s.io/sig-storage/csi-node-driver-registrar:v2.13.0";
 /// Controllers connect to the agent through it.
 const PORT: i32 = 7300;
+/// How long an agent has to run before it counts as available.
+const MIN_READY_SECONDS: i32 = 5;
 /// 0400: a key that other users may read is refused.
 const SECRET_MODE: i64 = 0o400;
 
@@ -90,13 +95,16 @@ fn configuration(context: &Context<'_>) -> String {
 
 fn daemon_set(context: &Context<'_>, configuration: &str) -> Value {
     json!({
-        "metadata": {"annotations": {DEVICE_MODE: context.spec.device_mode.as_str()}},
+        "metadata": {"annotations": {
+            DEVICE_MODE: context.spec.device_mode.as_str(),
+            MAX_UNAVAILABLE: json!(context.spec.max_unavailable).to_string().trim_matches('"'),
+        }},
         "spec": {
             "selector": {"matchLabels": context.selector(PART)},
-            "updateStrategy": {
-                "type": "RollingUpdate",
-                "rollingUpdate": {"maxUnavailable": context.spec.max_unavailable},
-            },
+            // The operator replaces them, node by node: Kubernetes knows nothing of volumes.
+            "updateStrategy": {"type": "OnDelete"},
+            // An agent that ends soon after its start does not count as available.
+            "minReadySeconds": MIN_READY_SECONDS,
             "template": {
                 "metadata": {
                     "labels": context.pod_labels(PART),
@@ -124,7 +132,7 @@ fn agent(context: &Context<'_>) -> Value {
     let shared = |name: &str, path: String| json!({"name": name, "mountPath": path, "mountPropagation": "Bidirectional"});
     let kubelet = &context.spec.kubelet_dir;
     json!({
-        "name": "berth",
+        "name": CONTAINER,
         "image": context.image(),
         "imagePullPolicy": context.pull_policy(),
         "command": ["/usr/bin/berth-compute-agent"],

@@ -105,7 +105,7 @@ async fn only_what_differs_is_written() {
         let mut store = store.lock().expect("not poisoned");
         store.log.clear();
         let edited = store.objects.get_mut(agents).expect("it exists");
-        edited["spec"]["updateStrategy"]["type"] = json!("OnDelete");
+        edited["spec"]["updateStrategy"]["type"] = json!("RollingUpdate");
         let mut old =
             store.objects["/api/v1/namespaces/berth/services/d-example-controller"].clone();
         old["metadata"]["name"] = json!("old");

@@ -39,6 +39,7 @@ fn all_observed() -> Vec<Observed> {
                             controller,
                             node,
                             hosts: hosts.clone(),
+                            upgrade: String::new(),
                         });
                     }
                 }
@@ -96,6 +97,22 @@ fn only_a_change_is_written() {
             }
             assert_eq!(next.next(second, &at(3)), None);
         }
+    }
+}
+
+/// Goal: what an upgrade waits for is said of the agents alone, and while they are not ready.
+#[test]
+fn what_an_upgrade_waits_for_is_said() {
+    for mut observed in all_observed() {
+        let before = observed.status();
+        observed.upgrade = "n1 (data)".to_owned();
+        let status = observed.status();
+        assert_eq!(status.phase, before.phase);
+        assert!(status.driver_components[1].reason.ends_with("; n1 (data)"));
+        assert_eq!(status.driver_components[0], before.driver_components[0]);
+        let is_agents = before.reason.starts_with("node: ");
+        assert_eq!(status.reason.ends_with("; n1 (data)"), is_agents);
+        assert_eq!(status.conditions, before.conditions);
     }
 }
 

@@ -105,7 +105,10 @@ fn updates() -> Vec<Update> {
         same(
             "maxUnavailable",
             json!("20%"),
-            at(NODE, "/spec/updateStrategy/rollingUpdate/maxUnavailable"),
+            at(
+                NODE,
+                "/metadata/annotations/berth.internal~1max-unavailable",
+            ),
         ),
         same(
             "schedulerNodePort",
