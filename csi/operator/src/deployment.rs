@@ -23,7 +23,7 @@ use serde_json::Value;
 
 use crate::certificates::{self, AUTHORITY, Existing, Files, Needs, Node, Signer};
 use crate::cluster;
-use crate::desired::{DEVICE_MODE, Facts, Names, Owner, desired, names};
+use crate::desired::{DEVICE_MODE, Facts, Names, Owner, SCHEDULERS, desired, names};
 use crate::event;
 use crate::metrics::Metrics;
 use crate::plan::{Key, Plan, Write};
@@ -161,7 +161,10 @@ impl Operator {
              nodes, and no agent serves them"
         );
         let nodes = self.served_nodes(resource, resources).await?;
-        let schedulers = self.addresses(resource.spec.as_ref().ok());
+        let agents = self.agents(&resource.owner).await?;
+        let requested = self.addresses(resource.spec.as_ref().ok());
+        // Those of the spec may never have been deployed.
+        let schedulers = former_schedulers(agents.as_ref(), &requested).unwrap_or(requested);
         match self.schedulers.read(&schedulers).await {
             Err(why) => Ok(Some(format!(
                 "the deletion waits to know whether there are volumes: {why}; {hint}"
@@ -356,6 +359,9 @@ impl Operator {
     }
 
     /// Checks that a change of the agents strands no volume. The schedulers are read only if there is one.
+    ///
+    /// If the former schedulers cannot be read, others may take their place: the addresses of a cluster are
+    /// corrected like that, and going back to them is possible.
     async fn check_change(
         &self,
         owner: &Owner,
@@ -367,7 +373,10 @@ impl Operator {
         };
         let selector = deployed_selector(&agents);
         let mode = agents["metadata"]["annotations"][DEVICE_MODE].as_str();
-        if selector == spec.node_selector && mode == Some(spec.device_mode.as_str()) {
+        let requested = self.addresses(Some(spec));
+        let former = former_schedulers(Some(&agents), &requested);
+        let is_same = selector == spec.node_selector && mode == Some(spec.device_mode.as_str());
+        if is_same && former.is_none() {
             return Ok(());
         }
         let deployed = cluster::nodes(&self.server, &selector).await?;
@@ -376,19 +385,30 @@ impl Operator {
             .map(|node| (node.name.clone(), node.labels.clone()))
             .collect();
         let served = deployed.into_iter().map(|node| node.name).collect();
-        let inventory = self.schedulers.read(&self.addresses(Some(spec))).await;
-        let inventory = inventory.map_err(|why| {
-            Fault::Refused(format!(
-                "whether the change of device mode or node selector strands volumes is not known: {why}"
-            ))
-        })?;
+        let inventory = self
+            .schedulers
+            .read(former.as_ref().unwrap_or(&requested))
+            .await;
+        let inventory = match inventory {
+            Ok(inventory) => inventory,
+            Err(why) if is_same => {
+                tracing::warn!(why, "the former schedulers are replaced");
+                return Ok(());
+            }
+            Err(why) => {
+                return Err(Fault::Refused(format!(
+                    "whether the change of device mode or node selector strands volumes is not known: {why}"
+                )));
+            }
+        };
         let volumes = inventory.volumes_on(&served);
-        Ok(safety::check_change(
-            Some(&agents),
-            spec,
-            &labels,
-            &volumes,
-        )?)
+        safety::check_change(Some(&agents), spec, &labels, &volumes)?;
+        if former.is_some() && !volumes.is_empty() {
+            // Schedulers that cannot be read know nothing.
+            let known = self.schedulers.read(&requested).await.unwrap_or_default();
+            safety::check_known(&volumes, &known.volumes)?;
+        }
+        Ok(())
     }
 
     async fn facts(
@@ -493,6 +513,14 @@ fn is_own(object: &Value, owner: &Owner) -> bool {
 fn deployed_selector(agents: &Value) -> BTreeMap<String, String> {
     let selector = &agents["spec"]["template"]["spec"]["nodeSelector"];
     serde_json::from_value(selector.clone()).unwrap_or_default()
+}
+
+/// Returns the schedulers of the deployed agents, if none of them is among the requested ones.
+fn former_schedulers(agents: Option<&Value>, requested: &[String]) -> Option<Vec<String>> {
+    let deployed = agents?["metadata"]["annotations"][SCHEDULERS].as_str()?;
+    let deployed: Vec<String> = deployed.split(',').map(str::to_owned).collect();
+    let is_other = !deployed.iter().any(|address| requested.contains(address));
+    is_other.then_some(deployed)
 }
 
 fn is_written(plan: &Plan, key: &Key) -> bool {

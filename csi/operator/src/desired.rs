@@ -29,6 +29,8 @@ pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "berth-csi
 pub const APPLIED: &str = "berth.internal/applied";
 /// The annotation of the agents with the device mode of their volumes.
 pub const DEVICE_MODE: &str = "berth.internal/device-mode";
+/// The annotation of the agents with the addresses of their schedulers, separated by commas.
+pub const SCHEDULERS: &str = "berth.internal/schedulers";
 /// The annotation of the agents with how many may be unavailable while they are replaced.
 pub const MAX_UNAVAILABLE: &str = "berth.internal/max-unavailable";
 /// The annotation of pods with the digest of their configuration: they are replaced when it changes.

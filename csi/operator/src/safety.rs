@@ -5,13 +5,14 @@
 //! | changing an object of another owner | it is in use by that owner |
 //! | another device mode while there are volumes | agents of the new mode do not manage them |
 //! | a selector without a node that has volumes | no agent would serve them |
+//! | schedulers that do not know the volumes | the agents would not manage them any more |
 //! | a node that two deployments select | both would use the same regions and the same port |
 //!
 //! Not here: how volumes are counted. The caller passes those of the driver, with their nodes.
 //!
 //! Invariant: a refusal names every volume or node that it is about, up to [`NAMED_MAX`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -80,6 +81,15 @@ pub enum Refusal {
          their nodes"
     )]
     Selector {
+        /// The volumes.
+        volumes: String,
+    },
+    /// Other schedulers do not know the volumes.
+    #[error(
+        "the schedulers change to a cluster that does not know these volumes: {volumes}; hint: delete them \
+         first, or keep one of the addresses if it is the same cluster"
+    )]
+    Schedulers {
         /// The volumes.
         volumes: String,
     },
@@ -157,6 +167,28 @@ pub fn check_change(
     Err(Refusal::Selector {
         volumes: names(stranded.into_iter()),
     })
+}
+
+/// Checks that other schedulers know the volumes.
+///
+/// # Errors
+///
+/// When they do not.
+pub fn check_known(volumes: &[Volume], known: &[Volume]) -> Result<(), Refusal> {
+    let known: BTreeSet<(&str, &[String])> = known
+        .iter()
+        .map(|volume| (volume.name.as_str(), volume.nodes.as_slice()))
+        .collect();
+    let mut unknown = volumes
+        .iter()
+        .filter(|volume| !known.contains(&(volume.name.as_str(), volume.nodes.as_slice())))
+        .map(|volume| format!("{} on {}", volume.name, volume.nodes.join(", ")))
+        .peekable();
+    if unknown.peek().is_none() {
+        return Ok(());
+    }
+    let volumes = names(unknown);
+    Err(Refusal::Schedulers { volumes })
 }
 
 /// A node that does not exist any more has no volume to serve.

@@ -321,6 +321,60 @@ async fn unreachable_schedulers_keep_what_could_strand_volumes() {
     assert_eq!(case.pass("d.example").await, (Outcome::Gone, vec![]));
 }
 
+/// Goal: neither a change of the schedulers nor a deletion after one loses volumes, and addresses of the same
+/// cluster, or those of a cluster that never responded, are corrected.
+#[tokio::test]
+async fn other_schedulers_have_to_know_the_volumes() {
+    use crate::fake_scheduler::{start, volume};
+    use berth_proto::volume::v1::ReplicaPhase;
+
+    let mut case = case().await;
+    case.pass("d.example").await;
+    let annotation = |case: &Case| {
+        case.get(AGENTS).expect("agents")["metadata"]["annotations"][SCHEDULERS].clone()
+    };
+    assert_eq!(annotation(&case), "127.0.0.1:1");
+    let ((old, old_address), (new, new_address)) = (start().await, start().await);
+    let kept = || vec![volume("kept", "n1", ReplicaPhase::Ready)];
+    old.lock().expect("not poisoned").volumes = kept();
+    case.operator.settings.schedulers = vec![old_address.clone()];
+    case.pass("d.example").await;
+    assert_eq!(annotation(&case), json!(old_address));
+    case.operator.settings.schedulers = vec![new_address.clone()];
+    let (outcome, _) = case.pass("d.example").await;
+    let (phase, reason) = case.status(RESOURCE);
+    assert_eq!((outcome, phase), (Outcome::Failed, Phase::Failed));
+    assert!(
+        reason.contains("does not know these volumes: kept on n1"),
+        "{reason}"
+    );
+    assert_eq!(annotation(&case), json!(old_address));
+    case.edit(RESOURCE, |object| {
+        object["metadata"]["deletionTimestamp"] = json!("2026-01-02T00:00:00Z");
+    });
+    let (outcome, _) = case.pass("d.example").await;
+    assert_eq!(outcome, Outcome::Waits(DELETION_INTERVAL));
+    let (_, reason) = case.status(RESOURCE);
+    assert!(
+        reason.contains("the deletion waits for volumes: kept"),
+        "{reason}"
+    );
+    case.edit(RESOURCE, |object| {
+        object["metadata"]["deletionTimestamp"] = Value::Null;
+    });
+    case.operator.settings.schedulers = vec![new_address.clone(), old_address];
+    case.pass("d.example").await;
+    case.operator.settings.schedulers = vec![new_address.clone()];
+    case.pass("d.example").await;
+    assert_eq!(annotation(&case), json!(new_address));
+    new.lock().expect("not poisoned").volumes = kept();
+    let (third, third_address) = start().await;
+    third.lock().expect("not poisoned").volumes = kept();
+    case.operator.settings.schedulers = vec![third_address.clone()];
+    case.pass("d.example").await;
+    assert_eq!(annotation(&case), json!(third_address));
+}
+
 #[tokio::test]
 async fn other_finalizers_are_kept() {
     let case = case().await;

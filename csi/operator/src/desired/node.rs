@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{
-    CONFIGURATION, Context, DEVICE_MODE, MAX_UNAVAILABLE, NodePairs, Part, digest, quote, secret,
+    CONFIGURATION, Context, DEVICE_MODE, MAX_UNAVAILABLE, NodePairs, Part, SCHEDULERS, digest,
+    quote, secret,
 };
 use crate::upgrade::CONTAINER;
 
@@ -97,6 +98,7 @@ fn daemon_set(context: &Context<'_>, configuration: &str) -> Value {
     json!({
         "metadata": {"annotations": {
             DEVICE_MODE: context.spec.device_mode.as_str(),
+            SCHEDULERS: context.schedulers.join(","),
             MAX_UNAVAILABLE: json!(context.spec.max_unavailable).to_string().trim_matches('"'),
         }},
         "spec": {
