@@ -45,13 +45,14 @@ pub enum Command {
     /// Print manifests in YAML
     ///
     /// Without an option: those that install the operator. With a resource: the objects that the operator
-    /// would make for it, without certificates and owner.
+    /// would make for it, without certificates and owner. With a resource and a directory: files that deploy
+    /// the resource where there is no operator.
     Manifests {
         /// Print the objects of the resource in this YAML or JSON file
         #[arg(long, value_name = "FILE")]
         resource: Option<PathBuf>,
-        /// Write the manifests that install the operator into files in this directory
-        #[arg(long, value_name = "DIRECTORY", conflicts_with = "resource")]
+        /// Write the manifests into files in this directory
+        #[arg(long, value_name = "DIRECTORY")]
         directory: Option<PathBuf>,
     },
 }

@@ -14,7 +14,9 @@ use serde_json::{Map, Value, json};
 
 use crate::config::Config;
 use crate::desired::access::{cluster_rules, lease_rule};
-use crate::desired::{APPLIED, Credentials, Facts, KINDS, NodePairs, Pair, desired};
+use crate::desired::{
+    APPLIED, Credentials, Facts, KINDS, MANAGED_BY, MAX_UNAVAILABLE, NodePairs, Pair, desired,
+};
 use crate::event;
 use crate::resource::{Kind, Resource};
 use crate::spec::definitions;
@@ -29,6 +31,9 @@ const IMAGE: &str = "berth:0.1.0";
 const USER: i64 = 1000;
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
 
+/// A file, and the objects in it.
+type File = (&'static str, Vec<Value>);
+
 /// Returns what `manifests` prints.
 ///
 /// # Errors
@@ -41,36 +46,50 @@ pub fn print(config: &Config, resource: Option<&Path>) -> Result<String, String>
         let objects: Vec<Value> = files.flat_map(|(_, objects)| objects).collect();
         return Ok(yaml::documents(&objects));
     };
-    let read = std::fs::read_to_string(path);
-    let text = read.map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
-    let documents: Vec<Value> = serde_saphyr::from_multiple(&text)
-        .map_err(|error| format!("{} is no YAML: {error}", path.display()))?;
     let mut objects = Vec::new();
-    for document in documents {
+    for document in read(path)? {
         objects.extend(of_resource(config, &document)?);
     }
     Ok(yaml::documents(&objects))
 }
 
-/// Writes what installs the operator into files.
+fn read(path: &Path) -> Result<Vec<Value>, String> {
+    let read = std::fs::read_to_string(path);
+    let text = read.map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
+    serde_saphyr::from_multiple(&text)
+        .map_err(|error| format!("{} is no YAML: {error}", path.display()))
+}
+
+/// Writes into files: what installs the operator, or what deploys a resource without it.
 ///
 /// # Errors
 ///
-/// When a file cannot be written.
-pub fn write(config: &Config, directory: &Path) -> Result<(), String> {
+/// When the resource cannot be read or has no objects, or a file cannot be written.
+pub fn write(config: &Config, resource: Option<&Path>, directory: &Path) -> Result<(), String> {
     let (namespace, image) = names(config);
-    for (name, objects) in installation(namespace, image) {
+    let files: Vec<File> = match resource {
+        None => installation(namespace, image).into(),
+        Some(path) => match read(path)?.as_slice() {
+            [document] => without_operator(config, document)?.into(),
+            documents => {
+                let (count, path) = (documents.len(), path.display());
+                return Err(format!("{path} has {count} documents; one is required"));
+            }
+        },
+    };
+    for (name, objects) in files {
         let path = directory.join(name);
-        std::fs::write(&path, file(&objects))
+        std::fs::write(&path, file(resource.is_some(), &objects))
             .map_err(|error| format!("{} cannot be written: {error}", path.display()))?;
     }
     Ok(())
 }
 
 /// Returns the content of a file.
-fn file(objects: &[Value]) -> String {
+fn file(is_of_resource: bool, objects: &[Value]) -> String {
+    let option = if is_of_resource { " --resource" } else { "" };
     format!(
-        "# Made by `berth-csi-operator manifests --directory`.\n{}",
+        "# Made by `berth-csi-operator manifests{option} --directory`.\n{}",
         yaml::documents(objects)
     )
 }
@@ -114,23 +133,84 @@ pub fn of_resource(config: &Config, object: &Value) -> Result<Vec<Value>, String
     Ok(objects.into_iter().map(without_secrets).collect())
 }
 
+/// Returns the objects that deploy a resource where there is no operator, by file, without certificates.
+///
+/// Kubernetes itself replaces the agents then, several seconds apart and without regard to volumes: an agent
+/// finishes what it is making before it ends, and goes on with what it is erasing when it starts again.
+///
+/// # Errors
+///
+/// As [`of_resource`].
+pub fn without_operator(config: &Config, resource: &Value) -> Result<[File; 5], String> {
+    let (namespace, _) = names(config);
+    let mut access = vec![own_namespace(namespace)];
+    let (mut driver, mut node, mut controller, mut webhook) = (vec![], vec![], vec![], vec![]);
+    for mut object in of_resource(config, resource)? {
+        let part = &object["metadata"]["labels"]["app.kubernetes.io/component"];
+        let file = match object["kind"].as_str().unwrap_or_default() {
+            // Made from certificates: see the README beside the files.
+            "Secret" => continue,
+            "CSIDriver" => &mut driver,
+            "MutatingWebhookConfiguration" => &mut webhook,
+            "ConfigMap" | "DaemonSet" | "Deployment" | "Service" if part == "node" => &mut node,
+            "ConfigMap" | "DaemonSet" | "Deployment" | "Service" => &mut controller,
+            _ => &mut access,
+        };
+        for labels in ["/metadata/labels", "/spec/template/metadata/labels"] {
+            if let Some(labels) = object.pointer_mut(labels) {
+                remove(labels, MANAGED_BY.0);
+            }
+        }
+        if object["kind"] == "DaemonSet" {
+            let most = &mut object["metadata"]["annotations"][MAX_UNAVAILABLE].take();
+            object["spec"]["updateStrategy"] = rolling_update(most.as_str().unwrap_or("1"));
+            // They are all for the operator.
+            remove(&mut object["metadata"], "annotations");
+        }
+        for webhook in object["webhooks"].as_array_mut().into_iter().flatten() {
+            // To be filled in.
+            webhook["clientConfig"]["caBundle"] = json!("");
+        }
+        remove_empty(&mut object, "webhooks");
+        file.push(object);
+    }
+    Ok([
+        ("rbac.yaml", access),
+        ("csi-driver.yaml", driver),
+        ("node.yaml", node),
+        ("controller.yaml", controller),
+        ("webhook.yaml", webhook),
+    ])
+}
+
+fn rolling_update(max_unavailable: &str) -> Value {
+    let max_unavailable = match max_unavailable.parse::<i32>() {
+        Ok(count) => json!(count),
+        Err(_) => json!(max_unavailable),
+    };
+    json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": max_unavailable}})
+}
+
 /// The owner has no identifier before it exists, and the digest is that of the whole object.
 fn without_secrets(mut object: Value) -> Value {
     remove(&mut object["metadata"], "ownerReferences");
     remove(&mut object["metadata"]["annotations"], APPLIED);
-    if object["metadata"]["annotations"] == json!({}) {
-        remove(&mut object["metadata"], "annotations");
-    }
+    remove_empty(&mut object["metadata"], "annotations");
     if object["kind"] == "Secret" {
         remove(&mut object, "data");
     }
     for webhook in object["webhooks"].as_array_mut().into_iter().flatten() {
         remove(&mut webhook["clientConfig"], "caBundle");
     }
-    if object["webhooks"].is_null() {
-        remove(&mut object, "webhooks");
-    }
+    remove_empty(&mut object, "webhooks");
     object
+}
+
+/// Removes what looking at it has made, or what is empty.
+fn remove_empty(value: &mut Value, key: &str) {
+    if value[key].is_null() || value[key] == json!({}) {
+        remove(value, key);
+    }
 }
 
 fn remove(value: &mut Value, key: &str) {
@@ -141,7 +221,7 @@ fn remove(value: &mut Value, key: &str) {
 
 /// Returns the objects that install the operator, by file, in the order in which they are applied.
 #[must_use]
-pub fn installation(namespace: &str, image: &str) -> [(&'static str, Vec<Value>); 3] {
+pub fn installation(namespace: &str, image: &str) -> [File; 3] {
     let definitions = definitions().iter().map(|one| json!(one)).collect();
     [
         ("crds.yaml", definitions),
@@ -165,9 +245,11 @@ fn object(version: &str, kind: &str, namespace: Option<&str>, content: &Value) -
     object
 }
 
+fn own_namespace(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+}
+
 fn access(namespace: &str) -> Vec<Value> {
-    let mut own_namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {}});
-    own_namespace["metadata"]["name"] = json!(namespace);
     let binding = |kind: &str| {
         json!({
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": NAME},
@@ -176,7 +258,7 @@ fn access(namespace: &str) -> Vec<Value> {
     };
     let events = [rule("", &["events"], &["create"])];
     vec![
-        own_namespace,
+        own_namespace(namespace),
         object("v1", "ServiceAccount", Some(namespace), &json!({})),
         object(
             RBAC,

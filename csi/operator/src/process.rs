@@ -36,8 +36,11 @@ fn execute(flags: &Flags, command: &Command) -> Result<String, (u8, String)> {
     match command {
         Command::Manifests {
             directory: Some(directory),
-            resource: _,
-        } => manifests::write(&config, directory).map(|()| String::new()),
+            resource,
+        } => {
+            let written = manifests::write(&config, resource.as_deref(), directory);
+            written.map(|()| String::new())
+        }
         Command::Manifests {
             directory: None,
             resource,

@@ -8,7 +8,6 @@ use std::path::PathBuf;
 use clap::Parser as _;
 
 use super::*;
-use crate::desired::MANAGED_BY;
 use crate::flags::Flags;
 
 fn folder() -> PathBuf {
@@ -31,7 +30,7 @@ fn the_committed_files_are_the_generated_ones() {
     for (name, objects) in installation(NAMESPACE, IMAGE) {
         let committed = std::fs::read_to_string(folder().join(name)).unwrap_or_default();
         assert!(
-            committed == file(&objects),
+            committed == file(false, &objects),
             "{name} is outdated; hint: berth-csi-operator manifests --directory \
              deploy/kubernetes/operator"
         );
@@ -47,6 +46,41 @@ fn the_committed_files_are_the_generated_ones() {
             .expect("text")
     });
     assert_eq!(files.collect::<BTreeSet<_>>(), names);
+}
+
+#[test]
+fn without_the_operator_kubernetes_replaces_the_agents() {
+    for (given, expected) in [(json!(3), json!(3)), (json!("30%"), json!("30%"))] {
+        let resource = json!({
+            "apiVersion": "berth.internal/v1alpha1", "kind": "BerthStorage",
+            "metadata": {"name": "d.example"},
+            "spec": {"schedulers": ["s1:7100"], "maxUnavailable": given, "mutatePods": "Never"},
+        });
+        let files = without_operator(&Config::default(), &resource).expect("files");
+        let [_, _, (_, node), _, (_, webhook)] = &files;
+        assert_eq!(webhook.len(), 0);
+        let agents = get(node, "DaemonSet");
+        assert_eq!(
+            agents["spec"]["updateStrategy"],
+            json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": expected}})
+        );
+        for (_, objects) in &files {
+            let text = yaml::documents(objects);
+            assert!(
+                !text.contains("berth-csi-operator") && !text.contains("null"),
+                "{text}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_file_with_several_resources_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("two.yaml");
+    std::fs::write(&path, "a: 1\n---\nb: 2\n").expect("it is written");
+    let error = write(&Config::default(), Some(&path), folder.path()).expect_err("two");
+    assert!(error.contains("has 2 documents"), "{error}");
 }
 
 #[test]
