@@ -1,7 +1,8 @@
 //! Manifests: those that install the operator, and the objects that it would make for a resource.
 //!
-//! The committed files in `deploy/kubernetes/operator` are [`installation`], and a test holds that. The
-//! objects of a resource come from the function that the operator itself calls.
+//! The committed files in `deploy/kubernetes/operator` are [`installation`], and those in
+//! `deploy/kubernetes` are [`without_operator`] of the resource beside them; tests hold both. The objects of
+//! a resource come from the function that the operator itself calls.
 //!
 //! Permissions are the least ones. Kubernetes lets an account grant only what it has, so the operator has
 //! everything that it grants to the controllers.

@@ -16,7 +16,8 @@ import time
 
 MACHINE = "10.250.0.1"
 SERVICES = "10.96.0.0/24"
-NAME = "berth-csi-controller.berth.svc"
+SERVICE = "pmem-csi-intel-com-controller"
+NAME = f"{SERVICE}.berth.svc"
 GIB = 1 << 30
 # Reads are not recorded, and of writes only the end.
 AUDIT = {
@@ -165,7 +166,7 @@ key = "certs/agent-{name}-key.pem"
         os.makedirs(account, exist_ok=True)
         shutil.copy(self.file("ca.crt"), account)
         self.write("serviceaccount/token", self.kubectl(
-            "create", "token", "-n", "berth", "berth-csi-controller"))
+            "create", "token", "-n", "berth", SERVICE))
         config = self.write("csi-controller.toml", f"""
 csi_endpoint = "unix://{self.file('csi')}/csi.sock"
 schedulers = ["127.0.0.1:7100"]

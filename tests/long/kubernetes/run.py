@@ -25,7 +25,7 @@ from objects import (
     DRIVER, MEMBERS, NAMESPACE, claim, csi_node, deployment, ephemeral, inline, node,
     of_claim, pod,
 )
-from place import MACHINE, Place, Refused, add_address, enter, wait
+from place import MACHINE, SERVICE, Place, Refused, add_address, enter, wait
 from record import Recorder, forward
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "../../.."))
@@ -61,8 +61,9 @@ class Run:
             self.place.kubectl(*apply, f"{DEPLOY}/{name}.yaml")
             print(f"ok: {name}.yaml is accepted", flush=True)
         pair = "certs/csi-controller-csi-controller"
-        self.place.kubectl("create", "secret", "tls", "-n", "berth", "berth-csi-controller-certificate",
-                           f"--cert={pair}.pem", f"--key={pair}-key.pem")
+        self.place.kubectl("create", "secret", "generic", "-n", "berth", f"{SERVICE}-tls",
+                           "--from-file=ca.pem=certs/ca.pem", f"--from-file=cert.pem={pair}.pem",
+                           f"--from-file=key.pem={pair}-key.pem")
         with open(f"{DEPLOY}/webhook.yaml", encoding="utf-8") as file:
             webhook = file.read().replace('caBundle: ""', f'caBundle: "{self.place.authority()}"')
         self.webhook = self.place.write("webhook.yaml", webhook)
@@ -72,7 +73,7 @@ class Run:
         place.start_berth(HOSTS)
         place.start_kubernetes()
         self.deploy()
-        service = place.call("GET", "/api/v1/namespaces/berth/services/berth-csi-controller")
+        service = place.call("GET", f"/api/v1/namespaces/berth/services/{SERVICE}")
         # What kube-proxy would do: the service's address, and the port of each node.
         ways = [(service["spec"]["clusterIP"], 443),
                 ("127.0.0.1", service["spec"]["ports"][0]["nodePort"])]
@@ -202,7 +203,7 @@ class Run:
             placed = {one["metadata"]["name"]: one["spec"].get("nodeName") for one in pods}
             return placed if len(placed) == 5 and all(placed.values()) else None
         placed = wait("Berth's own pods have nodes", placed)
-        nodes = [node for name, node in placed.items() if name.startswith("berth-csi-node")]
+        nodes = [node for name, node in placed.items() if name.startswith("pmem-csi-intel-com-node")]
         check("two controllers, and a node's part where the label is", sorted(nodes), sorted(HOSTS))
 
     def placement(self):

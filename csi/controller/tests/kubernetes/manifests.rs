@@ -3,7 +3,7 @@
 //! Goal: they cannot go stale. Method: every file is read, and every name, port, flag and key in it
 //! that has to be the same as another one is held against that one, or against the program.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use berth_csi_controller::flags::Flags;
@@ -12,8 +12,8 @@ use berth_proto::convert::csi::{DRIVER_NAME_DEFAULT, Origin, Parameters};
 use clap::Parser as _;
 use yaml_rust2::{Yaml, YamlLoader};
 
-const CONTROLLER: &str = "berth-csi-controller";
-const NODE: &str = "berth-csi-node";
+const CONTROLLER: &str = "pmem-csi-intel-com-controller";
+const NODE: &str = "pmem-csi-intel-com-node";
 const FILES: [&str; 7] = [
     "controller.yaml",
     "csi-driver.yaml",
@@ -85,8 +85,9 @@ fn every_file_is_read() {
         .collect();
     let mut expected: BTreeSet<String> = FILES.iter().map(ToString::to_string).collect();
     expected.insert("README.md".to_owned());
-    // The operator's own, which its crate tests.
+    // The operator's own, and the resource of which the others are made: its crate tests both.
     expected.insert("operator".to_owned());
+    expected.insert("storage.yaml".to_owned());
     assert_eq!(names, expected);
     let mut seen = BTreeSet::new();
     for object in all() {
@@ -189,15 +190,18 @@ fn the_controller_starts_as_its_pod_says() {
     let pod = &find(&objects, "Deployment", CONTROLLER)["spec"]["template"]["spec"];
     let container = named(&pod["containers"], "berth");
     let options = &config.kubernetes;
-    let certificates = Path::new(mount(container, "certificate"));
-    assert_eq!(options.certificate.parent(), Some(certificates));
-    assert_eq!(options.key.parent(), Some(certificates));
-    // Files of a secret of type kubernetes.io/tls.
-    assert!(options.certificate.ends_with("tls.crt") && options.key.ends_with("tls.key"));
     let files = config.encryption.files().expect("all three");
+    // One certificate for Kubernetes and for Berth.
+    assert_eq!(
+        (&options.certificate, &options.key),
+        (&files.cert, &files.key)
+    );
     let shown = Path::new(mount(container, "tls"));
+    let secret = read(&folder().join("kubernetes/README.md"));
     for file in [&files.ca, &files.cert, &files.key] {
         assert_eq!(file.parent(), Some(shown));
+        let name = file.file_name().unwrap().to_str().unwrap();
+        assert!(secret.contains(&format!("--from-file={name}=")), "{name}");
     }
     let socket = format!("{}/csi.sock", mount(container, "socket"));
     assert_eq!(config.csi_endpoint, format!("unix://{socket}"));
@@ -298,8 +302,11 @@ fn pods_find_what_they_name() {
     let told = read(&folder().join("kubernetes/README.md"));
     for (kind, name) in [("Deployment", CONTROLLER), ("DaemonSet", NODE)] {
         let spec = &find(&objects, kind, name)["spec"];
-        let selector = &spec["selector"]["matchLabels"]["app"];
-        assert_eq!(selector, &spec["template"]["metadata"]["labels"]["app"]);
+        let selector = spec["selector"]["matchLabels"].as_hash().unwrap();
+        for (key, value) in selector {
+            assert_eq!(value, &spec["template"]["metadata"]["labels"][text(key)]);
+        }
+        assert!(!selector.is_empty());
         let pod = &spec["template"]["spec"];
         find(&objects, "ServiceAccount", text(&pod["serviceAccountName"]));
         let mut mounted = BTreeSet::new();
@@ -337,16 +344,20 @@ fn pods_find_what_they_name() {
 #[test]
 fn what_is_read_may_be_read() {
     let objects = all();
-    let rules = list(&find(&objects, "ClusterRole", "berth-csi-extender")["rules"]);
-    let allowed = rules.iter().map(|rule| {
-        assert_eq!(texts(&rule["verbs"]), ["get", "list"]);
-        (text(&rule["apiGroups"][0]), texts(&rule["resources"]))
-    });
-    let expected = BTreeMap::from([
-        ("", vec!["persistentvolumeclaims"]),
-        ("storage.k8s.io", vec!["storageclasses"]),
-    ]);
-    assert_eq!(allowed.collect::<BTreeMap<_, _>>(), expected);
+    let rules = list(&find(&objects, "ClusterRole", CONTROLLER)["rules"]);
+    for (group, resource) in [
+        ("", "persistentvolumeclaims"),
+        ("storage.k8s.io", "storageclasses"),
+    ] {
+        let permits = |rule: &&Yaml| {
+            texts(&rule["apiGroups"]).contains(&group)
+                && texts(&rule["resources"]).contains(&resource)
+        };
+        let rule = rules.iter().find(permits).unwrap();
+        for verb in ["get", "list"] {
+            assert!(texts(&rule["verbs"]).contains(&verb), "{resource}: {verb}");
+        }
+    }
 }
 
 /// Returns the agent's configuration.

@@ -48,6 +48,31 @@ fn the_committed_files_are_the_generated_ones() {
     assert_eq!(files.collect::<BTreeSet<_>>(), names);
 }
 
+/// Goal: a deployment without the operator has what the operator would make, file by file.
+#[test]
+fn the_committed_files_without_the_operator_are_the_generated_ones() {
+    let folder = folder().join("..");
+    let documents = read(&folder.join("storage.yaml")).expect("a resource");
+    let files = without_operator(&Config::default(), &documents[0]).expect("files");
+    for (name, objects) in &files {
+        let committed = std::fs::read_to_string(folder.join(name)).unwrap_or_default();
+        assert!(
+            committed == file(true, objects),
+            "{name} is outdated; hint: berth-csi-operator manifests --resource \
+             deploy/kubernetes/storage.yaml --directory deploy/kubernetes"
+        );
+    }
+    let written = files.into_iter().flat_map(|(_, objects)| objects);
+    let made = of_resource(&Config::default(), &documents[0]).expect("objects");
+    let key = |object: &Value| (object["kind"].clone(), object["metadata"]["name"].clone());
+    let written: Vec<_> = written.map(|object| key(&object)).collect();
+    for object in made.iter().filter(|object| object["kind"] != "Secret") {
+        assert!(written.contains(&key(object)), "{}", object["kind"]);
+    }
+    // The namespace is one more, and the two secrets are made from certificates.
+    assert_eq!(written.len(), made.len() - 2 + 1);
+}
+
 #[test]
 fn without_the_operator_kubernetes_replaces_the_agents() {
     for (given, expected) in [(json!(3), json!(3)), (json!("30%"), json!("30%"))] {
