@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use berth_domain::name::HostName;
 use berth_domain::refusal::{Code, Refusal};
-use berth_proto::convert::csi::topology;
+use berth_proto::convert::csi::{pmem_csi, topology};
 use berth_proto::csi::v1::node_server::Node;
 use berth_proto::csi::v1::node_service_capability::rpc::Type;
 use berth_proto::csi::v1::node_service_capability::{self, Rpc};
@@ -104,7 +104,10 @@ fn require_volume(host: &dyn Host, id: &str) -> Result<Local, Refusal> {
 }
 
 fn no_volume(id: &str) -> Refusal {
-    let message = format!("this host has no volume {id:?}");
+    let message = match pmem_csi::is_id(id) {
+        true => pmem_csi::refusal(id),
+        false => format!("this host has no volume {id:?}"),
+    };
     Refusal::new(Code::NotFound, "VOLUME_NOT_FOUND", message)
 }
 

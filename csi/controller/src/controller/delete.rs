@@ -4,6 +4,7 @@
 //! given back, its host touches nothing that is used. A host that is down is no reason to refuse: it
 //! erases the volume when it is back, and its space counts until then.
 
+use berth_proto::convert::csi::pmem_csi;
 use berth_proto::csi::v1::{DeleteVolumeRequest, DeleteVolumeResponse};
 use berth_proto::volume::v1::{self as wire, ReplicaPhase};
 use tokio::task::JoinSet;
@@ -12,13 +13,22 @@ use uuid::Uuid;
 
 use super::ControllerApi;
 
+/// A volume that is not there is deleted. One of PMEM-CSI is there, with its contents: if it were called
+/// deleted, its PersistentVolume would disappear, and with it all that names the volume.
+fn absent(id: &str) -> Result<DeleteVolumeResponse, Status> {
+    match pmem_csi::is_id(id) {
+        true => Err(Status::failed_precondition(pmem_csi::refusal(id))),
+        false => Ok(DeleteVolumeResponse {}),
+    }
+}
+
 impl ControllerApi {
     pub(super) async fn delete(
         &self,
         request: DeleteVolumeRequest,
     ) -> Result<DeleteVolumeResponse, Status> {
         let Some(volume) = self.find(&request.volume_id).await? else {
-            return Ok(DeleteVolumeResponse {});
+            return absent(&request.volume_id);
         };
         let ready = |replica: &wire::Replica| replica.phase() == ReplicaPhase::Ready;
         if let Some(host) = self.user(&volume, ready).await {

@@ -1,7 +1,7 @@
 //! Volumes as they are: one of them, and whether it can be used so.
 
 use berth_domain::name::{HostName, VolumeId};
-use berth_proto::convert::csi::{Origin, Parameters, capability, topology};
+use berth_proto::convert::csi::{Origin, Parameters, capability, pmem_csi, topology};
 use berth_proto::convert::{Invalid, ResourceName as _};
 use berth_proto::csi::v1::controller_get_volume_response::VolumeStatus;
 use berth_proto::csi::v1::validate_volume_capabilities_response::Confirmed;
@@ -24,6 +24,9 @@ pub(super) fn volume_id(id: &str) -> Result<Option<VolumeId>, Invalid> {
 }
 
 fn not_found(id: &str) -> Status {
+    if pmem_csi::is_id(id) {
+        return Status::not_found(pmem_csi::refusal(id));
+    }
     let shown: String = id.chars().take(64).collect();
     Status::not_found(format!("there is no volume {shown:?}"))
 }

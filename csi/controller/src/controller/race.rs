@@ -1,14 +1,17 @@
-//! What becomes of a volume that one call releases while another has it made.
+//! What becomes of a volume that one call releases while another has it made, and what is said of one that
+//! is not there.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use berth_domain::refusal::{Code, Refusal};
 use berth_proto::client::SchedulerChannel;
+use berth_proto::csi::v1::DeleteVolumeRequest as Deletion;
 use berth_proto::status::to_status;
 use berth_proto::volume::v1::volume_service_server::{VolumeService, VolumeServiceServer};
 use berth_proto::volume::v1::*;
 use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{Request, Response, Status};
 
@@ -105,6 +108,24 @@ impl VolumeService for Racing {
     }
 }
 
+/// Starts a scheduler; returns its task and a controller.
+async fn start(racing: &Racing) -> (JoinHandle<()>, ControllerApi) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let server = tonic::transport::Server::builder()
+        .add_service(VolumeServiceServer::new(racing.clone()))
+        .serve_with_incoming(TcpListenerStream::new(listener));
+    let server = tokio::spawn(async move { server.await.expect("it serves") });
+    let settings = Settings {
+        driver: "d".to_owned(),
+        create_timeout: Duration::from_secs(60),
+        usage_timeout: Duration::from_secs(60),
+        publishes: false,
+    };
+    let controller = ControllerApi::new(SchedulerChannel::new([address]).unwrap(), settings);
+    (server, controller)
+}
+
 /// Has a controller release a volume, and returns its answer and what is left.
 async fn released(
     becomes: &[ReplicaPhase],
@@ -113,19 +134,7 @@ async fn released(
         volume: Some(volume(ReplicaPhase::Creating)),
         becomes: becomes.iter().rev().copied().collect(),
     })));
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = format!("http://{}", listener.local_addr().unwrap());
-    let server = tonic::transport::Server::builder()
-        .add_service(VolumeServiceServer::new(racing.clone()))
-        .serve_with_incoming(TcpListenerStream::new(listener));
-    let server = tokio::spawn(server);
-    let settings = Settings {
-        driver: "d".to_owned(),
-        create_timeout: Duration::from_secs(60),
-        usage_timeout: Duration::from_secs(60),
-        publishes: false,
-    };
-    let controller = ControllerApi::new(SchedulerChannel::new([address]).unwrap(), settings);
+    let (server, controller) = start(&racing).await;
     let claimed = volume(ReplicaPhase::Creating);
     let why = Status::resource_exhausted("there is no space");
     let answer = controller.released(&claimed, why).await;
@@ -159,4 +168,31 @@ async fn what_keeps_changing_is_left_to_a_repeated_call() {
     let (answer, left) = released(&[ReplicaPhase::Creating; 99]).await;
     assert_eq!(answer.unwrap_err().code(), tonic::Code::Aborted);
     assert!(left.is_some());
+}
+
+/// Goal: a volume of PMEM-CSI is never called deleted, for its contents are on its node; any other volume that
+/// is not there is.
+#[tokio::test]
+async fn a_volume_of_pmem_csi_is_not_called_deleted() {
+    let racing = Racing(Arc::new(Mutex::new(State {
+        volume: None,
+        becomes: Vec::new(),
+    })));
+    let (server, controller) = start(&racing).await;
+    let delete = |id: &str| {
+        controller.delete(Deletion {
+            volume_id: id.to_owned(),
+            ..Deletion::default()
+        })
+    };
+    let digits = "0123456789abcdef0123456789ab".repeat(2);
+    for id in [format!("pvc-fa-{digits}"), format!("a-{digits}")] {
+        let refused = delete(&id).await.unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::FailedPrecondition);
+        assert!(refused.message().contains(&id) && refused.message().contains("hint: "));
+    }
+    for id in ["nothing", "data-0123456789abcdef0123456789abcdef", &digits] {
+        delete(id).await.unwrap();
+    }
+    server.abort();
 }

@@ -7,6 +7,7 @@
 //! | [`capability`] | how a volume is to be used |
 //! | [`quantity`] | sizes as Kubernetes writes them |
 //! | [`topology`] | hosts as places |
+//! | [`pmem_csi`] | volumes that PMEM-CSI created |
 //! | [`identity`] | what the driver is called, and what it can do |
 //!
 //! Not here: what is done about any of it. Everything is a function of its arguments.
@@ -14,6 +15,7 @@
 pub mod capability;
 pub mod identity;
 pub mod parameters;
+pub mod pmem_csi;
 pub mod quantity;
 pub mod topology;
 

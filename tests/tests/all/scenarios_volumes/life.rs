@@ -215,6 +215,9 @@ fn answers_for_what_is_wrong(csi: &Csi) {
     assert_eq!(delete("nothing"), Code::Ok);
     assert_eq!(delete("not an id, and längér"), Code::Ok);
     assert_eq!(delete("data-0123456789abcdef0123456789abcdef"), Code::Ok);
+    // PMEM-CSI's: it may be on a node, with its contents.
+    let of_pmem_csi = format!("pvc-fa-{}", "0123456789abcdef0123456789ab".repeat(2));
+    assert_eq!(delete(&of_pmem_csi), Code::FailedPrecondition);
     assert_eq!(code(csi.list(0, "not a token of ours")), Code::Aborted);
     assert_eq!(code(csi.list(-1, "")), Code::InvalidArgument);
 
