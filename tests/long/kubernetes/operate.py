@@ -33,8 +33,9 @@ from place import MACHINE, Place, Refused, enter, wait
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "../../.."))
 DEPLOY = os.path.join(ROOT, "deploy/kubernetes/operator")
 # Regions in GiB.
-HOSTS = {"n1": [64], "n2": [64], "n3": [64]}
-LABELS = {"n1": {"storage": "pmem"}, "n2": {"storage": "pmem"}, "n3": {"storage": "other"}}
+HOSTS = {"n1": [64], "n2": [64], "n3": [64], "n4": [64], "n5": [64]}
+LABELS = {"n1": {"storage": "pmem"}, "n2": {"storage": "pmem"}, "n3": {"storage": "other"},
+          "n4": {"storage": "upgraded"}, "n5": {"storage": "upgraded"}}
 ALPHA = "/apis/pmem-csi.intel.com/v1alpha1/deployments"
 BETA = "/apis/pmem-csi.intel.com/v1beta1/pmemcsideployments"
 OWN = "/apis/berth.internal/v1alpha1/berthstorages"
@@ -514,6 +515,51 @@ log_filter = "info,berth_csi_operator=debug,kube_client=off"
         print("ok: with the annotation it does not wait", flush=True)
         place.ask_berth("volume", "delete", "kept")
 
+    def upgrades(self):
+        """Agents are replaced one by one, and none while a volume on its node is being made."""
+        place, name = self.place, "grade.example"
+        self.make(BETA, name, {"nodeSelector": {"storage": "upgraded"}, "maxUnavailable": 2})
+        self.wait_phase(BETA, name, "Running")
+        def nodes(image):
+            pods = place.call("GET", f"{INSIDE}/pods")["items"]
+            agents = [pod for pod in pods if pod["metadata"]["name"].startswith("grade-example-node-")
+                      and "deletionTimestamp" not in pod["metadata"]]
+            return sorted(pod["spec"]["nodeName"] for pod in agents
+                          if pod["spec"]["containers"][0]["image"] == image)
+        def upgrade(image, **more):
+            start = self.position()
+            place.call("PATCH", f"{BETA}/{name}", {"spec": {"image": image, **more}})
+            return start
+        def deletions(start):
+            return [verb for verb, resource, *_ in self.writes(start)
+                    if (verb, resource) == ("delete", "pods")]
+        # An agent that is suspended does not make its volume.
+        agent = place.running["agent-n4"]
+        agent.send_signal(signal.SIGSTOP)
+        place.ask_berth("volume", "create", "busy", "--size=1GiB", "--host=n4")
+        start = upgrade("berth:2")
+        wait("the other node is upgraded", lambda: nodes("berth:2") == ["n5"], 60,
+             lambda: self.status(BETA, name))
+        self.wait_phase(BETA, name, "Initializing", "n4 (busy)")
+        self.settled(5)
+        check("a node that makes a volume keeps its agent", (nodes("berth:test"), len(deletions(start))),
+              (["n4"], 1))
+        agent.send_signal(signal.SIGCONT)
+        wait("the volume's node is upgraded", lambda: nodes("berth:2") == ["n4", "n5"], 60,
+             lambda: self.status(BETA, name))
+        self.wait_phase(BETA, name, "Running")
+        check("and loses it when the volume is made", len(deletions(start)), 2)
+        start = upgrade("berth:3", maxUnavailable=1)
+        seen = set()
+        def done():
+            seen.add(tuple(nodes("berth:3")))
+            return len(nodes("berth:3")) == 2
+        wait("both are upgraded", done, 60, lambda: self.status(BETA, name))
+        check("one after the other", (len(deletions(start)), len(seen & {("n4",), ("n5",)})), (2, 1))
+        self.wait_phase(BETA, name, "Running")
+        place.ask_berth("volume", "delete", "busy")
+        self.drop(BETA, name)
+
     def created(self, name, start):
         """How often each object of a deployment was created since then."""
         prefix = name.replace(".", "-")
@@ -644,7 +690,7 @@ log_filter = "info,berth_csi_operator=debug,kube_client=off"
 
 
 STEPS = ["without_authority", "specified", "quiet", "deleted", "edited", "validated", "foreign",
-         "given_certificates", "several", "volumes", "updates", "killed", "two", "refused_writes",
+         "given_certificates", "several", "volumes", "upgrades", "updates", "killed", "two", "refused_writes",
          "suspended"]
 
 
