@@ -11,7 +11,7 @@ use berth_domain::claim::Claim;
 use berth_domain::host::{Host, Liveness};
 use berth_domain::id::{ClaimId, Incarnation, VmUid};
 use berth_domain::migration;
-use berth_domain::name::{HostName, PmemName};
+use berth_domain::name::{HostName, PmemName, VmName};
 use berth_domain::pmem::PmemDevice;
 use berth_domain::reality::{Comparison, Expected, Finding, Trouble, UNKNOWN_MAX, Unknown};
 use berth_domain::refusal::{Code, Refusal};
@@ -98,20 +98,44 @@ impl State {
         migrations.any(|m| m.destination.as_ref() == Some(host) && is_transferring(m.state))
     }
 
-    /// Returns what a fenced host has lost and its hypervisor still has: it is to be removed there.
-    /// The guest was started elsewhere, or its VM is gone.
+    /// Returns what a host has lost and its hypervisor still has: it is to be removed there. The guest
+    /// was started elsewhere; or, of a fenced host, its VM is gone.
+    ///
+    /// A host without a fence may have been removed while it had one, and be back.
     #[must_use]
     pub fn lost_of(&self, host: &Host) -> Vec<(VmUid, Option<ClaimId>)> {
-        if host.fenced.is_none() {
-            return Vec::new();
-        }
         let lost = host.unknown.iter().filter(|domain| domain.is_ours);
         let lost = lost.filter(|domain| {
             let is_gone = |claim| !self.claim(claim).is_some_and(|claim| claim.is_in_use());
             domain.claim.is_none_or(is_gone) && !self.is_awaited(host, domain)
         });
+        let lost = lost.filter(|domain| host.fenced.is_some() || self.is_elsewhere(host, domain));
         let lost = lost.map(|domain| (VmUid(domain.uuid), domain.claim));
         lost.collect()
+    }
+
+    /// Returns whether the VM of a domain rests on another host, and this one has no claim of it: the
+    /// domain is a second one. Its claim tells it apart from one that comes to the host later.
+    fn is_elsewhere(&self, host: &Host, domain: &Unknown) -> bool {
+        let vm = VmName::new(&domain.name).ok();
+        let Some(vm) = vm.and_then(|name| self.vm(&name)) else {
+            return false;
+        };
+        let rests = match vm.state {
+            vm::State::Active | vm::State::Stopped => vm.operation.is_none(),
+            vm::State::Building
+            | vm::State::Migrating
+            | vm::State::Deleting
+            | vm::State::Error
+            | vm::State::Resized
+            | vm::State::Shelved => false,
+        };
+        let is_here = |claim: &Arc<Claim>| claim.host == host.name && claim.is_in_use();
+        rests
+            && vm.uid.0 == domain.uuid
+            && domain.claim.is_some()
+            && vm.host.as_ref().is_some_and(|at| *at != host.name)
+            && !self.claims_of_vm(&vm.name).any(is_here)
     }
 
     /// Returns whether a claim of the host is for this domain, or may be: its VM is being worked

@@ -282,3 +282,80 @@ fn an_earlier_comparison_lifts_no_fence() {
     note(&mut world, clean).unwrap();
     assert_eq!(world.view("h1").host.fenced, None);
 }
+
+/// Goal: a host that was removed with its fence and is back does not keep the guests that were started
+/// elsewhere meanwhile; and a domain is named for that reason only, with its claim.
+/// Method: VM `a` left h1 and rests on h2; what h1 reports differs in one thing each time.
+#[test]
+fn a_guest_that_was_started_elsewhere_is_lost_without_a_fence() {
+    let mut world = World::with_hosts(2);
+    world.boot("a", &pinned(1), "h1");
+    let before = vm(&world, "a");
+    let leaving = world.begin_migration("a", "h2").unwrap();
+    let domain = Unknown {
+        uuid: before.uid.0,
+        name: "a".to_owned(),
+        ..unknown(1, before.claim, Assignment::default())
+    };
+    let report = |world: &mut World, domain: &Unknown| {
+        let mut comparison = found(world, Vec::new());
+        comparison.unknown = vec![domain.clone()];
+        note(world, comparison).unwrap();
+        world.state.lost_of(&world.view("h1").host)
+    };
+    assert_eq!(report(&mut world, &domain), [], "it is being moved");
+    world.transfer(leaving);
+    world
+        .settle(leaving, berth_domain::migration::Event::Arrived)
+        .unwrap();
+    assert_eq!(vm(&world, "a").host, Some(host_name("h2")));
+    let lost = (berth_domain::id::VmUid(domain.uuid), before.claim);
+    for (what, other) in [
+        (
+            "another life",
+            Unknown {
+                uuid: Uuid::from_u128(7),
+                ..domain.clone()
+            },
+        ),
+        (
+            "no VM",
+            Unknown {
+                name: "nowhere".to_owned(),
+                ..domain.clone()
+            },
+        ),
+        (
+            "no claim",
+            Unknown {
+                claim: None,
+                ..domain.clone()
+            },
+        ),
+        (
+            "not ours",
+            Unknown {
+                is_ours: false,
+                ..domain.clone()
+            },
+        ),
+    ] {
+        assert_eq!(report(&mut world, &other), [], "{what}");
+    }
+    assert_eq!(report(&mut world, &domain), [lost]);
+    let back = world.begin_migration("a", "h1").unwrap();
+    assert_eq!(
+        world.state.lost_of(&world.view("h1").host),
+        [],
+        "it comes back"
+    );
+    world.transfer(back);
+    world
+        .settle(back, berth_domain::migration::Event::Arrived)
+        .unwrap();
+    assert_eq!(
+        world.state.lost_of(&world.view("h1").host),
+        [],
+        "it is back"
+    );
+}
