@@ -2,7 +2,8 @@
 //!
 //! Invariants: only an exit status of 0 within the time counts; the host's agent that was known
 //! before the command began is what the record is about; no command runs for a request that was
-//! carried out before or that the scheduler would refuse.
+//! carried out before or that the scheduler would refuse; nothing that the command started in its
+//! process group is left when its outcome is reported.
 
 use std::collections::HashMap;
 use std::process::Stdio;
@@ -15,14 +16,21 @@ use berth_domain::name::HostName;
 use berth_domain::refusal::{Code, Refusal};
 use berth_proto::convert::ResourceName as _;
 use berth_proto::host::v1::{FenceHostRequest, fence};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
-use tokio::process::Command;
+use tokio::process::{Child, Command};
 use tokio::sync::OwnedMutexGuard;
+use tokio::task::JoinHandle;
 
 use crate::scheduler::Scheduler;
 
 /// What stands for the host's name in the command.
 pub(crate) const PLACEHOLDER: &str = "{host}";
+
+/// How often it is looked whether the command has ended.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+/// How long its output is waited for once it has ended.
+const PIPE_GRACE: Duration = Duration::from_secs(1);
 
 /// What is run to fence a host.
 #[derive(Debug, Default)]
@@ -127,21 +135,27 @@ impl FenceCommand {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            .kill_on_drop(true)
+            .process_group(0)
             .spawn();
         let mut child = child.map_err(|error| failed(format!("cannot be run: {error}")))?;
-        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        let ended = tokio::time::timeout(self.timeout, async {
-            tokio::join!(child.wait(), head(stdout), head(stderr))
-        });
-        let Ok((status, out, err)) = ended.await else {
-            let limit = self.timeout.as_millis();
-            return Err(failed(format!(
-                "did not end within {limit} ms, and was killed"
-            )));
-        };
-        let output = shortened(&format!("{out}{err}"));
+        let outputs = [Head::of(child.stdout.take()), Head::of(child.stderr.take())];
+        let group = Group::of(&child);
+        let in_time = tokio::time::timeout(self.timeout, group.leader_ended()).await;
+        // What it left behind would act on the host later, when nobody expects it.
+        drop(group);
+        let status = child.wait().await;
+        let mut output = String::new();
+        for head in outputs {
+            output.push_str(&head.text().await);
+        }
+        let output = shortened(&output);
         match status {
+            _ if in_time.is_err() => {
+                let limit = self.timeout.as_millis();
+                Err(failed(format!(
+                    "did not end within {limit} ms, and was killed"
+                )))
+            }
             Ok(status) if status.success() => Ok(output),
             Ok(status) => Err(failed(format!("ended with {status}: {}", output.trim()))),
             Err(error) => Err(failed(format!("was lost: {error}"))),
@@ -149,18 +163,70 @@ impl FenceCommand {
     }
 }
 
-/// Reads a stream to its end and returns its beginning.
-async fn head(stream: Option<impl AsyncRead + Unpin>) -> String {
+/// A program and all that it started, which are killed when this is dropped.
+struct Group(Option<Pid>);
+
+impl Group {
+    /// Of a program that was started as the leader of its group.
+    fn of(leader: &Child) -> Self {
+        let id = leader.id().and_then(|id| i32::try_from(id).ok());
+        Self(id.and_then(Pid::from_raw))
+    }
+
+    /// Waits until the leader has ended, and leaves it as it is: its id is not given to another program
+    /// before it is reaped, so that the right ones are killed.
+    async fn leader_ended(&self) {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+        while let Some(leader) = self.0
+            && matches!(waitid(WaitId::Pid(leader), options), Ok(None))
+        {
+            tokio::time::sleep(LOOK_INTERVAL).await;
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(leader) = self.0 {
+            // It may have ended, with all that it started.
+            let _ = kill_process_group(leader, Signal::KILL);
+        }
+    }
+}
+
+/// The beginning of what a program prints, as it is read.
+struct Head {
+    kept: Arc<Mutex<Vec<u8>>>,
+    reader: JoinHandle<()>,
+}
+
+impl Head {
+    fn of(stream: Option<impl AsyncRead + Unpin + Send + 'static>) -> Self {
+        let kept = Arc::new(Mutex::new(Vec::new()));
+        let reader = tokio::spawn(read(stream, kept.clone()));
+        Self { kept, reader }
+    }
+
+    /// Returns it once all is read, or soon: a program that left its group keeps the pipe open.
+    async fn text(mut self) -> String {
+        let _ = tokio::time::timeout(PIPE_GRACE, &mut self.reader).await;
+        self.reader.abort();
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&kept).into_owned()
+    }
+}
+
+/// Reads a stream to its end and keeps its beginning.
+async fn read(stream: Option<impl AsyncRead + Unpin>, kept: Arc<Mutex<Vec<u8>>>) {
     let Some(mut stream) = stream else {
-        return String::new();
+        return;
     };
-    let mut kept = Vec::new();
     let mut piece = [0; 1024];
     while let Ok(read @ 1..) = stream.read(&mut piece).await {
+        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
         let left = OUTPUT_MAX.saturating_sub(kept.len());
         kept.extend_from_slice(&piece[..read.min(left)]);
     }
-    String::from_utf8_lossy(&kept).into_owned()
 }
 
 fn shortened(text: &str) -> String {
@@ -204,6 +270,38 @@ mod tests {
             let refusal = fence(words, timeout_ms).await.unwrap_err();
             assert_eq!(refusal.reason, reason);
             assert!(refusal.message.contains(part), "{}", refusal.message);
+        }
+    }
+
+    /// Goal: a command that is too late does nothing later, and one that has succeeded is not held up by
+    /// what it left behind, nor followed by it. Method: it leaves a program that keeps its output open.
+    #[tokio::test]
+    async fn nothing_of_a_command_is_left() {
+        let folder = tempfile::tempdir().unwrap();
+        for (end, timeout_ms, outcome) in [
+            ("wait", 300, Err("did not end within 300 ms")),
+            ("echo off; exit 0", 60_000, Ok("off\n")),
+            ("echo no >&2; exit 3", 60_000, Err("exit status: 3: no")),
+        ] {
+            let file = folder.path().join(end.len().to_string());
+            let script = format!("sleep 1000 & echo $! > {file:?}; {end}");
+            let refusal = match (fence(&["sh", "-c", &script], timeout_ms).await, outcome) {
+                (Ok(output), Ok(expected)) => {
+                    assert_eq!(output, expected);
+                    None
+                }
+                (Err(refusal), Err(part)) => Some((refusal.message, part)),
+                (other, _) => panic!("{end}: {other:?}"),
+            };
+            if let Some((message, part)) = refusal {
+                assert!(message.contains(part), "{end}: {message}");
+            }
+            let left = std::fs::read_to_string(&file).unwrap();
+            let state = format!("/proc/{}/stat", left.trim());
+            // A killed one may be a zombie until its new parent reaps it.
+            while std::fs::read_to_string(&state).is_ok_and(|stat| !stat.contains(") Z")) {
+                tokio::time::sleep(LOOK_INTERVAL).await;
+            }
         }
     }
 

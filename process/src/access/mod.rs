@@ -98,6 +98,17 @@ pub fn not_yours(what: impl Into<String>) -> Status {
     refused(Code::PermissionDenied, NOT_YOURS, what.into())
 }
 
+/// The longest name of a request that a refusal repeats, in characters. It may be anything, since it is
+/// checked before the request is read, and a client refuses headers that are too long.
+const SHOWN_MAX: usize = 128;
+
+fn shortened(name: &str) -> String {
+    match name.char_indices().nth(SHOWN_MAX) {
+        Some((end, _)) => format!("{}...", &name[..end]),
+        None => name.to_owned(),
+    }
+}
+
 /// Checks that an agent acts for its own host; the table has authorized all other callers.
 ///
 /// # Errors
@@ -107,6 +118,7 @@ pub fn check_host(extensions: &Extensions, host: &str) -> Result<(), Status> {
     let Some(identity) = agent(extensions).filter(|agent| !agent.is_agent_of(host)) else {
         return Ok(());
     };
+    let host = &shortened(host);
     let (caller, why) = (identity.principal(), identity.not_of_host(host));
     Err(not_yours(format!(
         "{caller} does not speak for host {host}: {why}"
@@ -131,6 +143,7 @@ pub fn check_is_conductor(identity: &Identity, name: &str) -> Result<(), Status>
     if identity.role == Role::Conductor && identity.name == name {
         return Ok(());
     }
+    let name = shortened(name);
     let what = format!(
         "{} does not speak for conductor {name}: a conductor's certificate carries its name (berth \
          certs issue --role conductor --name {name})",
@@ -259,6 +272,23 @@ mod tests {
             "{refused}"
         );
         assert!(host(Role::Operator, "ann").is_ok(), "the table decides");
+        let long = "ä".repeat(1 << 20);
+        for name in ["h2", "pmem-node-controller"] {
+            let caller = request(Some(peer(Role::Agent, name)), None);
+            let refused = check_host(caller.extensions(), &long).unwrap_err();
+            assert!(
+                refused.message().len() < 2_048,
+                "{}",
+                refused.message().len()
+            );
+        }
+        let caller = request(Some(peer(Role::Conductor, "c2")), None);
+        let refused = check_conductor(caller.extensions(), &long).unwrap_err();
+        assert!(
+            refused.message().len() < 2_048,
+            "{}",
+            refused.message().len()
+        );
         assert!(check_host(request(None, None).extensions(), "h1").is_ok());
 
         let conductor = |role, name: &str| {
