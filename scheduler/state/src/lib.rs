@@ -47,6 +47,6 @@ pub use header::Header;
 pub use rebuild::RebuildError;
 pub use refusals::{group_not_found, upgrade_incomplete};
 pub use reply::{Applied, Reply};
-pub use request::Recall;
+pub use request::{REQUEST_ID_REUSED, Recall};
 pub use row::{Change, Key, Row};
 pub use state::State;

@@ -40,6 +40,9 @@ pub use berth_domain::bound::{OUTCOMES_BYTES_MAX, REMEMBERED_MAX};
 /// The reason of a refusal for a request that was decided, and whose outcome is forgotten.
 pub const OUTCOME_FORGOTTEN: &str = "OUTCOME_FORGOTTEN";
 
+/// The reason of a refusal of a request whose id was used for another one.
+pub const REQUEST_ID_REUSED: &str = "REQUEST_ID_REUSED";
+
 /// What tells one request from all others.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequestName {
@@ -241,7 +244,7 @@ impl State {
             } else {
                 Err(Refusal::new(
                     Code::InvalidArgument,
-                    "REQUEST_ID_REUSED",
+                    REQUEST_ID_REUSED,
                     format!(
                         "request id {} was used before for another {}",
                         key.id, key.method
@@ -263,6 +266,39 @@ impl State {
                 .with_hint("look whether it took effect, then ask with a new request id; check the client's clock"),
             )),
             Some(_) | None => Recall::New,
+        }
+    }
+
+    /// Returns the host that a recorded request with this id returned, if it returned one.
+    #[must_use]
+    pub fn recorded_host(&self, principal: &str, key: &RequestKey) -> Option<&HostName> {
+        match &self
+            .requests
+            .get(&RequestName::new(principal, key))?
+            .receipt
+        {
+            Receipt::Host(name) => Some(name),
+            Receipt::Outcome(outcome) => match &**outcome {
+                Ok(Reply::Host(host)) => Some(&host.name),
+                Ok(_) | Err(_) => None,
+            },
+            Receipt::Forgotten
+            | Receipt::None
+            | Receipt::Service(_)
+            | Receipt::Flavor(_)
+            | Receipt::PciAlias(_)
+            | Receipt::Provider(_)
+            | Receipt::Consumers(_)
+            | Receipt::Batch { .. }
+            | Receipt::Class { .. }
+            | Receipt::Trait { .. }
+            | Receipt::Aggregate(_)
+            | Receipt::ServerGroup(_)
+            | Receipt::Volume(_)
+            | Receipt::Policy
+            | Receipt::Operation(_)
+            | Receipt::Leases(_)
+            | Receipt::Refused(_) => None,
         }
     }
 

@@ -3,6 +3,7 @@
 //! No invariant of the state depends on it, so members do not check it again when they apply the command:
 //! a host may die, or come back, a moment later in any case. What the state itself requires is there.
 
+use berth_domain::fence::may_evacuate;
 use berth_domain::host::Liveness;
 use berth_domain::name::{HostName, VmName};
 use berth_domain::refusal::{Code, Refusal};
@@ -52,8 +53,15 @@ fn examine_return(state: &State, vm: &VmName) -> Result<(), Refusal> {
         (Liveness::Down, _) => ("HOST_DOWN", "is DOWN"),
     };
     let message = format!("host {name}, to which vm {vm} would return, {why} and starts no guest");
-    let hint =
-        format!("bring its agent back; or keep the vm as it is: `berth vm confirm-resize {vm}`");
+    let keep = format!("`berth vm confirm-resize {vm}` keeps the vm as it is");
+    // A confirmation removes what is left on the host, and waits for it until it is proven dead.
+    let hint = match may_evacuate(&host.host, state.time()) {
+        Ok(_) => keep,
+        Err(_) if host.host.liveness == Liveness::Up => "wait until its fence is lifted".to_owned(),
+        Err(_) => format!(
+            "bring its agent back; if the host is dead: `berth host fence {name}`, then {keep}"
+        ),
+    };
     Err(refusal(reason, message, name)
         .with_hint(hint)
         .with("vm", vm))

@@ -16,7 +16,7 @@ use berth_proto::host::v1;
 use berth_proto::status::to_status;
 use berth_proto::types::v1::ReadConsistency;
 use berth_state::command::{Command, Envelope};
-use berth_state::{HostView, Recall, Reply, State};
+use berth_state::{HostView, REQUEST_ID_REUSED, Recall, Reply, State};
 use tonic::Status;
 
 use super::context::Context;
@@ -191,7 +191,13 @@ impl FenceRequest {
         if let Some(key) = &self.caller.key
             && let Recall::Answered(outcome) = state.recall(&self.caller.principal, key)
         {
-            return outcome.map(Some);
+            let is_same_host = state.recorded_host(&self.caller.principal, key) == Some(&self.host);
+            return match outcome {
+                Err(refusal) if refusal.reason == REQUEST_ID_REUSED && is_same_host => {
+                    Err(self.fenced_before(refusal))
+                }
+                outcome => outcome.map(Some),
+            };
         }
         let envelope = Envelope {
             at: state.time(),
@@ -201,6 +207,24 @@ impl FenceRequest {
             command: self.command.clone(),
         };
         state.examine(&envelope).map(|()| None)
+    }
+}
+
+impl FenceRequest {
+    /// The refusal of a repetition after the host has come back.
+    fn fenced_before(&self, reused: Refusal) -> Refusal {
+        let host = &self.host;
+        Refusal {
+            message: format!(
+                "the request was carried out before, and the agent of host {host} was started again \
+                 since"
+            ),
+            ..reused
+        }
+        .with_hint(format!(
+            "nothing is left to do: `berth host show {host}` shows the host as it is now; to fence that, \
+             leave --request-id out"
+        ))
     }
 }
 

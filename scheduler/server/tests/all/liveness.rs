@@ -217,6 +217,8 @@ async fn only_a_new_fence_makes_reports_outdated() {
                 let (verified, recorded) = (verified.unwrap_err(), recorded.unwrap_err());
                 assert_eq!(from_status(&verified).reason, reason, "{what}");
                 assert_eq!(from_status(&recorded).reason, reason, "{what}");
+                let is_explained = verified.message().contains("was started again since");
+                assert_eq!(is_explained, what == "its id for another run", "{verified}");
                 assert!(is_known, "{what}");
             }
         }

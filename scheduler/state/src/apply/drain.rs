@@ -64,6 +64,9 @@ impl State {
         if host.liveness == Liveness::Up || !vms.any(is_there) {
             return Ok(());
         }
+        if let Some(drain) = self.drain_of(name) {
+            return Err(host_is_drained(name, drain.id));
+        }
         let message = format!("host {name} is DOWN, and its agent moves no vms away");
         Err(precondition("HOST_DOWN", message)
             .with_hint(self.how_vms_leave(host))
