@@ -13,7 +13,8 @@ use clap::{Args, Parser, Subcommand};
 
 pub use self::audit::{Audit, AuditList};
 pub use self::certs::{
-    Certs, From as CertsFrom, Init as CertsInit, Issue as CertsIssue, Renew as CertsRenew,
+    Certs, From as CertsFrom, Hypervisor as CertsHypervisor, Init as CertsInit,
+    Issue as CertsIssue, Renew as CertsRenew,
 };
 pub use self::moves::{DrainOptions, HostMoves, Moves};
 pub use self::placement::{

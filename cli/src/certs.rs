@@ -8,10 +8,11 @@ use anyhow::Context as _;
 use berth_domain::id::TimeMs;
 use berth_tls::authority::{self, Authority, CA, CA_KEY, CertificateSpec, Pair};
 use berth_tls::explain;
+use berth_tls::hypervisor::{self, HypervisorSpec};
 use berth_tls::identity::{self, Identity};
 use serde_json::{Value, json};
 
-use crate::arguments::{Certs, CertsFrom, CertsInit, CertsIssue, CertsRenew};
+use crate::arguments::{Certs, CertsFrom, CertsHypervisor, CertsInit, CertsIssue, CertsRenew};
 use crate::migration;
 use crate::output::{self, Format, Lines};
 
@@ -24,6 +25,7 @@ pub fn run(command: Certs, format: Format) -> anyhow::Result<()> {
     match command {
         Certs::Init(args) => init(&args, format),
         Certs::Issue(args) => issue(&args, format),
+        Certs::Hypervisor(args) => hypervisor(&args, format),
         Certs::Renew(args) => renew(&args, format),
         Certs::Show { paths } => show(&paths, format),
     }
@@ -71,6 +73,42 @@ fn issue(args: &CertsIssue, format: Format) -> anyhow::Result<()> {
     let pair = Pair::named(directory, &format!("{role}-{}", args.name));
     open(&args.from)?.issue(&request, &pair)?;
     print_pair(&pair, "is made", &args.from.directory, format)
+}
+
+fn hypervisor(args: &CertsHypervisor, format: Format) -> anyhow::Result<()> {
+    let mut dns = args.dns.clone();
+    if dns.is_empty() && args.ip.is_empty() {
+        dns.push(args.name.clone());
+    }
+    let spec = HypervisorSpec {
+        name: args.name.clone(),
+        dns,
+        ips: args.ip.clone(),
+        validity: authority::days(args.from.days),
+    };
+    let directory = args.out.clone();
+    let directory = directory.unwrap_or_else(|| {
+        args.from
+            .directory
+            .join(format!("hypervisor-{}", args.name))
+    });
+    hypervisor::issue(&open(&args.from)?, &spec, &directory)?;
+    if format == Format::Json {
+        return output::json(&json!({"host": spec.name, "directory": directory}));
+    }
+    let mut lines = Lines::new();
+    writeln!(
+        lines,
+        "certificates of libvirtd and QEMU on {} are made",
+        spec.name
+    );
+    writeln!(lines, "  directory    {}", directory.display());
+    writeln!(lines, "  goes to      /etc/pki of {}", spec.name);
+    output::print(lines);
+    output::message(
+        "hint: docs/security.md (\"Live migrations\") lists owners and modes of the files",
+    );
+    Ok(())
 }
 
 /// Prints which files hold a certificate, and how a program is configured to use them.

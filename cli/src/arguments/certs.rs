@@ -42,6 +42,17 @@ name. The names of PMEM-CSI are accepted too: --role csi-controller --name
 pmem-registry, and --role agent --name pmem-node-controller with a --dns for
 each of its hosts.")]
     Issue(Issue),
+    /// Make the certificates of a host's libvirtd and QEMU
+    #[command(after_help = "\
+Creates a directory as /etc/pki of the host is to have it: CA, libvirt and
+qemu. libvirtd uses its certificate where other hosts dial it (qemu+tls), QEMU
+uses its own for the memory and the disks of guests that move. No program of
+Berth accepts either. Use an authority of their own:
+  berth certs init hypervisors
+  berth certs hypervisor hypervisors --name m2 --dns m2
+Before they expire, make new ones with --out in another directory, and replace
+the files on the host.")]
+    Hypervisor(Hypervisor),
     /// Renew certificates with new keys
     #[command(after_help = "\
 Running programs reload renewed files within seconds. In the same directory,
@@ -117,6 +128,26 @@ impl Issue {
     pub fn role(&self) -> anyhow::Result<Role> {
         Ok(self.role.parse()?)
     }
+}
+
+/// Arguments of `berth certs hypervisor`.
+#[derive(Debug, Args)]
+pub struct Hypervisor {
+    /// The authority.
+    #[command(flatten)]
+    pub from: From,
+    /// Name of the host
+    #[arg(long)]
+    pub name: String,
+    /// DNS name by which other hosts dial it (repeatable; default: its name)
+    #[arg(long, value_name = "NAME")]
+    pub dns: Vec<String>,
+    /// IP address by which other hosts dial it (repeatable)
+    #[arg(long, value_name = "ADDRESS")]
+    pub ip: Vec<IpAddr>,
+    /// Directory to create (default: DIR/hypervisor-NAME)
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
 }
 
 /// Arguments of `berth certs renew`.

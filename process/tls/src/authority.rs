@@ -32,6 +32,7 @@ use rcgen::{
 use rustls::pki_types::CertificateDer;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
+use crate::hypervisor::HypervisorSpec;
 use crate::identity::{self, Anonymous, Identity, PMEM_NODE_CONTROLLER, PMEM_REGISTRY};
 use crate::material::{self, certificates, read_key};
 use crate::pem;
@@ -197,6 +198,8 @@ pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     /// Its own certificate.
     own: CertificateDer<'static>,
+    /// The same as it was read, with those beside it.
+    pem: Vec<u8>,
     /// The end of its own certificate's validity, in seconds since 1970.
     not_after: i64,
 }
@@ -214,10 +217,11 @@ impl Authority {
             }
         }
         let own = certificates(cert)?.swap_remove(0);
+        let text = material::read(cert)?;
         let none = || Error::Wrong(format!("{} holds no private key", key.display()));
         let pem = String::from_utf8(read_key(key)?).map_err(|_| none())?;
         let pair = KeyPair::from_pem(&pem).map_err(|_| none())?;
-        Self::new(own, pair, &cert.display().to_string())
+        Self::new(own, text, pair, &cert.display().to_string())
     }
 
     /// Opens the authority of which certificate and key are in memory. Of several certificates the first
@@ -233,10 +237,15 @@ impl Authority {
         let pair = pair.ok_or_else(|| {
             Error::Wrong("the authority's key is no private key in PEM form".to_owned())
         })?;
-        Self::new(own[0].clone(), pair, "it")
+        Self::new(own[0].clone(), cert.to_owned(), pair, "it")
     }
 
-    fn new(own: CertificateDer<'static>, pair: KeyPair, shown: &str) -> Result<Self, Error> {
+    fn new(
+        own: CertificateDer<'static>,
+        pem: Vec<u8>,
+        pair: KeyPair,
+        shown: &str,
+    ) -> Result<Self, Error> {
         let public = pair.subject_public_key_info();
         let issuer = Issuer::from_ca_cert_der(&own, pair)?;
         if !issuer.key_usages().contains(&KeyUsagePurpose::KeyCertSign) {
@@ -253,8 +262,14 @@ impl Authority {
         Ok(Self {
             issuer,
             own,
+            pem,
             not_after,
         })
+    }
+
+    /// Returns its own certificate in PEM, with those beside it.
+    pub(crate) fn certificates(&self) -> &[u8] {
+        &self.pem
     }
 
     /// Makes a certificate and its key in new files.
@@ -327,8 +342,36 @@ impl Authority {
         spec.check()?;
         let mut params = CertificateParams::default();
         params.distinguished_name = subject(&spec.name, spec.organisation().as_deref());
-        params.subject_alt_names = spec.alternatives()?;
+        params.subject_alt_names = alternatives(&spec.dns, &spec.ips)?;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        self.finish(params, spec.validity)
+    }
+
+    /// Makes a certificate of a hypervisor's part and its key, in PEM: see [`crate::hypervisor`].
+    pub(crate) fn sign_hypervisor(
+        &self,
+        organisation: &str,
+        spec: &HypervisorSpec,
+    ) -> Result<(String, String), Error> {
+        check_name(&spec.name)?;
+        check_alternatives(&spec.dns, &spec.ips)?;
+        let mut params = CertificateParams::default();
+        params.distinguished_name = subject(&spec.name, Some(organisation));
+        params.subject_alt_names = alternatives(&spec.dns, &spec.ips)?;
+        // libvirt 9 and QEMU 7.2 refuse a certificate whose key may not encipher keys, although no cipher
+        // of TLS 1.3 does that.
+        params.key_usages = vec![
+            KeyUsagePurpose::DigitalSignature,
+            KeyUsagePurpose::KeyEncipherment,
+        ];
+        self.finish(params, spec.validity)
+    }
+
+    fn finish(
+        &self,
+        mut params: CertificateParams,
+        validity: Duration,
+    ) -> Result<(String, String), Error> {
         params.extended_key_usages = vec![
             ExtendedKeyUsagePurpose::ServerAuth,
             ExtendedKeyUsagePurpose::ClientAuth,
@@ -340,7 +383,7 @@ impl Authority {
             return Err(Error::Wrong(what.to_owned()));
         }
         // A certificate is useless once its authority has expired.
-        set_validity(&mut params, spec.validity.min(Duration::from_secs(left)));
+        set_validity(&mut params, validity.min(Duration::from_secs(left)));
         let key = KeyPair::generate()?;
         let certificate = params.signed_by(&key, &self.issuer)?;
         Ok((certificate.pem(), key.serialize_pem()))
@@ -349,17 +392,8 @@ impl Authority {
 
 impl CertificateSpec {
     fn check(&self) -> Result<(), Error> {
-        if !identity::is_name(&self.name) {
-            return Err(Error::Wrong(format!(
-                "{:?} is no name: 1 to {} letters, digits, '.', '_', '-'",
-                self.name,
-                identity::NAME_MAX
-            )));
-        }
-        if self.dns.len() + self.ips.len() > NAMES_MAX {
-            let what = format!("a certificate has at most {NAMES_MAX} names and addresses");
-            return Err(Error::Wrong(what));
-        }
+        check_name(&self.name)?;
+        check_alternatives(&self.dns, &self.ips)?;
         let special = match self.name.as_str() {
             PMEM_REGISTRY => Some(Role::CsiController),
             PMEM_NODE_CONTROLLER => Some(Role::Agent),
@@ -379,17 +413,35 @@ impl CertificateSpec {
         let of_pmem_csi = matches!(self.name.as_str(), PMEM_REGISTRY | PMEM_NODE_CONTROLLER);
         (!of_pmem_csi).then(|| format!("{PREFIX}{}", self.role))
     }
+}
 
-    fn alternatives(&self) -> Result<Vec<SanType>, Error> {
-        let mut names = Vec::new();
-        for name in &self.dns {
-            material::server_name(name).map_err(Error::Wrong)?;
-            let name = Ia5String::try_from(name.as_str())?;
-            names.push(SanType::DnsName(name));
-        }
-        names.extend(self.ips.iter().map(|ip| SanType::IpAddress(*ip)));
-        Ok(names)
+fn check_name(name: &str) -> Result<(), Error> {
+    match identity::is_name(name) {
+        true => Ok(()),
+        false => Err(Error::Wrong(format!(
+            "{name:?} is no name: 1 to {} letters, digits, '.', '_', '-'",
+            identity::NAME_MAX
+        ))),
     }
+}
+
+fn check_alternatives(dns: &[String], ips: &[IpAddr]) -> Result<(), Error> {
+    if dns.len() + ips.len() > NAMES_MAX {
+        let what = format!("a certificate has at most {NAMES_MAX} names and addresses");
+        return Err(Error::Wrong(what));
+    }
+    Ok(())
+}
+
+fn alternatives(dns: &[String], ips: &[IpAddr]) -> Result<Vec<SanType>, Error> {
+    let mut names = Vec::new();
+    for name in dns {
+        material::server_name(name).map_err(Error::Wrong)?;
+        let name = Ia5String::try_from(name.as_str())?;
+        names.push(SanType::DnsName(name));
+    }
+    names.extend(ips.iter().map(|ip| SanType::IpAddress(*ip)));
+    Ok(names)
 }
 
 /// Reads a certificate.
@@ -442,7 +494,7 @@ fn set_validity(params: &mut CertificateParams, validity: Duration) {
 }
 
 /// Writes a file that does not exist yet.
-fn create(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Error> {
+pub(crate) fn create(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Error> {
     let mut options = OpenOptions::new();
     let opened = options.write(true).create_new(true).mode(mode).open(path);
     let written = opened.and_then(|mut file| {

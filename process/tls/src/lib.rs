@@ -17,6 +17,7 @@
 //! | [`client`] | outgoing connections, and which servers they accept |
 //! | [`explain`] | what a failed handshake means, and what to do |
 //! | [`authority`] | making certificates |
+//! | [`hypervisor`] | certificates of libvirtd and QEMU, which no program of Berth accepts |
 //! | [`pem`] | certificates and keys in memory, for programs that keep them elsewhere |
 //!
 //! Not here: which role may call what. That is `berth_process::access`.
@@ -28,6 +29,7 @@ pub mod authority;
 pub mod client;
 pub mod explain;
 mod handshakes;
+pub mod hypervisor;
 pub mod identity;
 pub mod live;
 pub mod material;

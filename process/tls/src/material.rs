@@ -282,7 +282,7 @@ pub(crate) fn server_name(host: &str) -> Result<ServerName<'static>, String> {
         .map_err(|_| format!("{host:?} is neither a host's name nor an address"))
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, Fault> {
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Fault> {
     let file = std::fs::File::open(path).map_err(failed(path))?;
     read_from(file, path)
 }

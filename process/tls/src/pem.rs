@@ -36,20 +36,27 @@ impl Bundle<'_> {
     ///
     /// The first thing that is wrong.
     pub fn check(&self) -> Result<Identity, String> {
+        let chain = certificates(self.cert, "the certificate")?;
+        let identity = Identity::of(&chain[0])
+            .map_err(|error| format!("the certificate carries no identity: {error}"))?;
+        self.check_valid()?;
+        Ok(identity)
+    }
+
+    /// As [`Self::check`], for a certificate that carries no identity.
+    pub(crate) fn check_valid(&self) -> Result<(), String> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let chain = certificates(self.cert, "the certificate")?;
         let key = PrivateKeyDer::from_pem_slice(self.key)
             .map_err(|_| "the key is no private key in PEM form".to_owned())?;
         CertifiedKey::from_der(chain.clone(), key, &provider)
             .map_err(|error| format!("the key is not that of the certificate: {error}"))?;
-        let identity = Identity::of(&chain[0])
-            .map_err(|error| format!("the certificate carries no identity: {error}"))?;
         let clients = WebPkiClientVerifier::builder_with_provider(self.roots()?, provider).build();
         let clients = clients.map_err(|error| format!("the authority is damaged: {error}"))?;
         clients
             .verify_client_cert(&chain[0], &chain[1..], UnixTime::now())
             .map_err(|error| format!("the certificate is not valid: {}", explain::own(&error)))?;
-        Ok(identity)
+        Ok(())
     }
 
     /// Checks that clients which connect to this name or address would accept the certificate.

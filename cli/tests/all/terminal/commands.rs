@@ -125,6 +125,7 @@ pub(super) const ELSEWHERE: &[(&str, &str)] = &[
     ("demo", "calls its own parts only"),
     ("iallocator", "prints JSON, and calls no server"),
     ("certs init", "calls no server"),
+    ("certs hypervisor", "calls no server"),
     ("certs issue", "calls no server"),
     ("certs renew", "calls no server"),
     ("certs show", "calls no server"),
