@@ -10,6 +10,7 @@ use crate::cpu_set::CpuSet;
 use crate::id::{ClaimId, Epoch, Incarnation, MigrationId, OperationId, VmUid};
 use crate::instance::VcpuId;
 use crate::migration::MigrateData;
+use crate::migration_tls::TlsReport;
 use crate::name::{HostName, VmName};
 use crate::numa::Assignment;
 use crate::refusal::Refusal;
@@ -261,6 +262,9 @@ pub struct DestinationCheck {
     pub driver: String,
     /// Its shared CPUs; goes into `migrate_data`.
     pub shared_cpus: CpuSet,
+    /// Whether it receives guests encrypted; absent from agents that are too old to report it.
+    #[serde(default)]
+    pub tls: Option<TlsReport>,
 }
 
 /// What a destination's agent decided about its held claim.

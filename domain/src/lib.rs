@@ -29,6 +29,7 @@
 //! | [`reality`] | what a hypervisor has, compared with its host's claims |
 //! | [`ownership`] | the project of a record, and its creator |
 //! | [`vm`], [`migration`], [`operation`] | long-lived things and their state machines |
+//! | [`migration_tls`] | whether a pair of hosts encrypts live migrations |
 //! | [`event`], [`audit`] | events of changes, and the audit of requests |
 //! | [`bound`] | how much of each record the state holds, by the role that creates it |
 //! | [`refusal`], [`fault`] | every refusal, with its reason |
@@ -57,6 +58,7 @@ pub mod instance;
 pub mod inventory;
 pub mod memory;
 pub mod migration;
+pub mod migration_tls;
 pub mod name;
 pub mod numa;
 pub mod operation;

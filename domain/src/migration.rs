@@ -190,6 +190,10 @@ pub struct MigrateData {
     /// [`ServiceVersion::DISK_COPY`](crate::version::ServiceVersion::DISK_COPY).
     #[serde(default)]
     pub disk_copies: Vec<DiskCopy>,
+    /// Whether memory and copied disks are sent encrypted, as the source reports; see
+    /// [`crate::migration_tls`].
+    #[serde(default)]
+    pub tls: bool,
 }
 
 impl MigrateData {

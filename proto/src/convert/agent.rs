@@ -11,6 +11,7 @@ use berth_domain::cpu_set::CpuSet;
 use berth_domain::id::Epoch;
 use berth_domain::instance::VcpuId;
 use berth_domain::migration::MigrateData;
+use berth_domain::migration_tls::{TlsPolicy, TlsReport};
 use berth_domain::pci::PCI_REQUESTS_MAX;
 use berth_domain::vm::FILE_NAME_LENGTH_MAX;
 
@@ -585,6 +586,7 @@ impl From<&DestinationCheck> for v1::DestinationCheck {
             storage_id: check.storage_id.clone(),
             driver: check.driver.clone(),
             shared_cpus: check.shared_cpus.to_string(),
+            tls: check.tls.as_ref().map(Into::into),
         }
     }
 }
@@ -599,6 +601,32 @@ impl TryFrom<v1::DestinationCheck> for DestinationCheck {
             storage_id: address(wire.storage_id, "storage_id")?,
             driver: address(wire.driver, "driver")?,
             shared_cpus: field::cpus(&wire.shared_cpus, "shared_cpus")?,
+            tls: field::optional(wire.tls, "tls")?,
+        })
+    }
+}
+
+choices!(TlsPolicy => v1::MigrationTls { Require, Prefer, Off });
+
+impl From<&TlsReport> for v1::TlsReport {
+    fn from(report: &TlsReport) -> Self {
+        Self {
+            host: report.host.resource_name(),
+            policy: v1::MigrationTls::from(report.policy).into(),
+            fault: report.fault.clone().unwrap_or_default(),
+        }
+    }
+}
+
+impl TryFrom<v1::TlsReport> for TlsReport {
+    type Error = Invalid;
+
+    fn try_from(wire: v1::TlsReport) -> Result<Self, Invalid> {
+        let fault = field::text(wire.fault, "fault", ADDRESS_MAX)?;
+        Ok(Self {
+            host: field::name(&wire.host, "host")?,
+            policy: field::choice::<v1::MigrationTls, _>(wire.policy, "policy")?,
+            fault: (!fault.is_empty()).then_some(fault),
         })
     }
 }
@@ -616,6 +644,7 @@ impl From<&MigrateData> for v1::MigrateData {
             source_pci: data.source_pci.iter().map(write_grant).collect(),
             transfer: write_policy(&data.transfer),
             disk_copies: data.disk_copies.iter().map(Into::into).collect(),
+            tls: data.tls,
         }
     }
 }
@@ -643,6 +672,7 @@ impl TryFrom<v1::MigrateData> for MigrateData {
             )?,
             transfer: read_policy(wire.transfer, "transfer")?,
             disk_copies: field::each(wire.disk_copies, "disk_copies", LIST_MAX)?,
+            tls: wire.tls,
         })
     }
 }

@@ -181,6 +181,7 @@ impl Agent {
             storage_id: self.facts.storage_id.clone(),
             driver: self.facts.driver.clone(),
             shared_cpus: self.facts.topology.shared(),
+            tls: None,
         };
         Ok(Start::Reply(Ok(Reply::Destination(check))))
     }
@@ -520,6 +521,7 @@ impl Agent {
             source_pci: domain.assignment.pci.clone(),
             transfer: TransferPolicy::default(),
             disk_copies: copies(&domain.spec, is_shared),
+            tls: false,
         };
         Ok(Reply::MigrateData(self.as_understood(data)))
     }

@@ -510,6 +510,7 @@ async fn refusals_cross_the_wire_with_their_detail() {
         storage_id: "other".into(),
         driver: "sim".into(),
         shared_cpus: "0".parse().unwrap(),
+        tls: None,
     };
     let migration = MigrationId(Uuid::new_v4());
     let check = Call::CheckCanLiveMigrateSource {

@@ -141,6 +141,7 @@ impl Agent {
                     storage_id: "s".to_owned(),
                     driver: "sim".to_owned(),
                     shared_cpus: CpuSet::new(),
+                    tls: None,
                 }))
             }
             Call::CheckCanLiveMigrateSource { .. } => {
@@ -298,6 +299,7 @@ impl Agent {
             source_pci: Vec::new(),
             transfer: TransferPolicy::default(),
             disk_copies: Vec::new(),
+            tls: false,
         }
     }
 

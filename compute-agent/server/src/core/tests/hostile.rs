@@ -64,6 +64,7 @@ fn reach(method: &str, rig: &Rig, guest: &Guest) -> Option<Reach> {
                 storage_id: "shared".to_owned(),
                 driver: "sim".to_owned(),
                 shared_cpus: berth_domain::cpu_set::CpuSet::default(),
+                tls: None,
             },
         },
         "FitLiveMigration" => Call::FitLiveMigration {
@@ -139,6 +140,7 @@ fn data(guest: &Guest) -> berth_domain::migration::MigrateData {
         source_pci: Vec::new(),
         transfer: berth_domain::transfer::TransferPolicy::default(),
         disk_copies: Vec::new(),
+        tls: false,
     }
 }
 

@@ -7,6 +7,7 @@ use berth_domain::agent::{
 use berth_domain::id::{ClaimId, MigrationId, VmUid};
 use berth_domain::instance::VcpuId;
 use berth_domain::migration::MigrateData;
+use berth_domain::migration_tls::{TlsPolicy, TlsReport};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -26,13 +27,26 @@ pub(crate) fn fence() -> impl Strategy<Value = Fence> {
 }
 
 pub(crate) fn destination_check() -> impl Strategy<Value = DestinationCheck> {
-    (TEXT, TEXT, TEXT, cpus()).prop_map(|(migration_uri, storage_id, driver, shared_cpus)| {
-        DestinationCheck {
+    let tls = option::of(tls_report());
+    (TEXT, TEXT, TEXT, cpus(), tls).prop_map(
+        |(migration_uri, storage_id, driver, shared_cpus, tls)| DestinationCheck {
             migration_uri,
             storage_id,
             driver,
             shared_cpus,
-        }
+            tls,
+        },
+    )
+}
+
+fn tls_report() -> impl Strategy<Value = TlsReport> {
+    let policy = select(TlsPolicy::ALL.to_vec());
+    // An empty text means that there is no fault.
+    let fault = option::of("[a-z ]{1,20}");
+    (host_name(), policy, fault).prop_map(|(host, policy, fault)| TlsReport {
+        host,
+        policy,
+        fault,
     })
 }
 
@@ -45,9 +59,19 @@ pub(crate) fn migrate_data() -> impl Strategy<Value = MigrateData> {
         assignment(),
         transfer::policy(),
         vec(transfer::disk_copy(), 0..3),
+        any::<bool>(),
     )
         .prop_map(
-            |(about, destination_shared, numa_topology, claim, source, transfer, disk_copies)| {
+            |(
+                about,
+                destination_shared,
+                numa_topology,
+                claim,
+                source,
+                transfer,
+                disk_copies,
+                tls,
+            )| {
                 let (vm, vm_uid, spec, destination_uri) = about;
                 MigrateData {
                     vm,
@@ -60,6 +84,7 @@ pub(crate) fn migrate_data() -> impl Strategy<Value = MigrateData> {
                     source_pci: source.pci,
                     transfer,
                     disk_copies,
+                    tls,
                 }
             },
         )

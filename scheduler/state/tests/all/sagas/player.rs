@@ -215,6 +215,7 @@ impl Player {
                     storage_id: "shared".to_owned(),
                     driver: "sim".to_owned(),
                     shared_cpus: CpuSet::new(),
+                    tls: None,
                 })
             }
             Call::CheckCanLiveMigrateSource { .. } => AgentReply::MigrateData(migrate_data(&facts)),
@@ -385,5 +386,6 @@ fn migrate_data(facts: &Facts) -> MigrateData {
         source_pci: Vec::new(),
         transfer: TransferPolicy::default(),
         disk_copies: Vec::new(),
+        tls: false,
     }
 }
