@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
+use berth_tls::hypervisor::{LIBVIRT, QEMU_DIRECTORY};
+
 use super::machine::Machine;
 use super::process::{Process, tail, wait_until};
 
@@ -93,6 +95,11 @@ impl Machine {
     /// Returns the URI under which another machine's libvirtd reaches this one's.
     pub fn peer_uri(&self) -> String {
         format!("qemu+tcp://{}/system", self.name())
+    }
+
+    /// As [`Self::peer_uri`], over TLS.
+    pub fn encrypted_peer_uri(&self) -> String {
+        format!("qemu+tls://{}/system", self.name())
     }
 
     fn libvirt_socket(&self) -> PathBuf {
@@ -195,7 +202,8 @@ impl Machine {
             &etc.join("libvirtd.conf"),
             &format!(
                 "host_uuid = \"{host_uuid}\"\n\
-                 listen_tls = 0\n\
+                 listen_tls = 1\n\
+                 tls_allowed_dn_list = [ \"O={LIBVIRT},CN=*\" ]\n\
                  listen_tcp = 1\n\
                  listen_addr = \"{address}\"\n\
                  auth_tcp = \"none\"\n\
@@ -217,7 +225,9 @@ impl Machine {
                  namespaces = [ ]\n\
                  hugetlbfs_mount = \"/run/hugepages\"\n\
                  migration_address = \"0.0.0.0\"\n\
-                 migration_host = \"{name}\"\n"
+                 migration_host = \"{name}\"\n\
+                 migrate_tls_x509_cert_dir = \"{QEMU_DIRECTORY}\"\n\
+                 migrate_tls_x509_verify = 1\n"
             ),
         )
     }

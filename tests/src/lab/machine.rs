@@ -14,6 +14,9 @@ use std::process::{Child, Command, Output, Stdio};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
+use berth_tls::authority::{self, Authority};
+use berth_tls::hypervisor::{self, HypervisorSpec};
+
 use super::daemons::Daemons;
 use super::image::cache_directory;
 use super::process::{Process, children_of, signal, tail};
@@ -39,7 +42,8 @@ umount -l /sys
 mount -t sysfs sysfs /sys
 mkdir -p "$state/run/lock" "$state/run/hugepages"
 mount --bind "$state/run" /run
-for place in /etc/libvirt /var/lib/libvirt /var/log/libvirt /var/cache/libvirt; do
+for place in /etc/libvirt /etc/pki/CA /etc/pki/libvirt /etc/pki/qemu \
+    /var/lib/libvirt /var/log/libvirt /var/cache/libvirt; do
     mkdir -p "$state$place" "$place"
     mount --bind "$state$place" "$place"
 done
@@ -89,9 +93,17 @@ pub struct Machine {
 }
 
 impl Machine {
-    pub(super) fn start(plan: Plan, lab: &Path, hosts: &str) -> Result<Self> {
+    pub(super) fn start(
+        plan: Plan,
+        lab: &Path,
+        hosts: &str,
+        authority: &Authority,
+    ) -> Result<Self> {
         let directory = lab.join(&plan.name);
         write_private_files(&directory, hosts)?;
+        if plan.hypervisor {
+            issue_certificates(&plan, authority, &directory.join("etc/pki"))?;
+        }
         let log = directory.join("init.log");
         let mut unshare = Command::new("unshare");
         unshare
@@ -256,6 +268,17 @@ impl Drop for Machine {
 fn path() -> String {
     let path = std::env::var("PATH").unwrap_or_default();
     format!("{path}:/usr/sbin:/sbin:/usr/bin:/bin")
+}
+
+/// Makes the certificates of libvirtd and QEMU, for the machine's name.
+fn issue_certificates(plan: &Plan, authority: &Authority, directory: &Path) -> Result<()> {
+    let spec = HypervisorSpec {
+        name: plan.name.clone(),
+        dns: vec![plan.name.clone()],
+        ips: Vec::new(),
+        validity: authority::days(1),
+    };
+    hypervisor::issue(authority, &spec, directory).context("no certificates for a hypervisor")
 }
 
 fn write_private_files(directory: &Path, hosts: &str) -> Result<()> {

@@ -2,7 +2,7 @@
 //! hypervisor of their own.
 //!
 //! A [`Lab`] is a set of machines on one switched network. Each has its own network,
-//! mounts, processes and name, and private `/run`, `/etc/hosts`, `/etc/libvirt`,
+//! mounts, processes and name, and private `/run`, `/etc/hosts`, `/etc/libvirt`, `/etc/pki/{CA,libvirt,qemu}`,
 //! `/var/lib/libvirt`, `/var/log/libvirt` and `/var/cache/libvirt`; the rest of the file
 //! system is the one of the test, so that programs and scratch files have the same path
 //! inside and outside. A hypervisor runs virtlogd and libvirtd in there.
@@ -60,6 +60,7 @@ mod small_disk;
 use std::net::Ipv4Addr;
 
 use anyhow::{Context as _, Result, ensure};
+use berth_tls::authority::{self, Authority};
 
 pub use console::Console;
 pub use daemons::Thread;
@@ -122,11 +123,13 @@ impl Builder {
         ensure!(!self.plans.is_empty(), "a lab without machines");
         let directory = tempfile::Builder::new().prefix("berth-lab-").tempdir()?;
         let hosts = hosts_file(&self.plans);
-        let switch = Machine::start(Plan::switch(), directory.path(), &hosts)?;
+        let pair = authority::init(&directory.path().join("authority"), "lab", 1)?;
+        let authority = Authority::open(&pair.cert, &pair.key)?;
+        let switch = Machine::start(Plan::switch(), directory.path(), &hosts, &authority)?;
         network::make_switch(&switch)?;
         let mut machines = Vec::new();
         for (port, plan) in self.plans.into_iter().enumerate() {
-            let machine = Machine::start(plan, directory.path(), &hosts)?;
+            let machine = Machine::start(plan, directory.path(), &hosts, &authority)?;
             network::plug_in(&switch, &machine, port)?;
             machines.push(machine);
         }
