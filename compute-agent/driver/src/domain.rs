@@ -151,6 +151,8 @@ pub struct Sending {
     pub policy: TransferPolicy,
     /// The disks that the hypervisor copies; the others are shared.
     pub copies: Vec<DiskCopy>,
+    /// Whether memory and copied disks are encrypted on their way. Never sent in plain text then.
+    pub tls: bool,
 }
 
 /// How a transfer is made to end soon.

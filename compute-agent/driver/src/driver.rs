@@ -142,6 +142,13 @@ pub trait Driver: Send + Sync {
     /// Those of [`Self::cancel_incoming`].
     fn forget_incoming(&self, vm: VmUid) -> Result<(), Error>;
 
+    /// Checks that guests can be sent from here, and received, encrypted; see [`Sending::tls`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] with what is missing and what to do.
+    fn check_tls(&self) -> Result<(), Error>;
+
     /// Sends the guest to the hypervisor at `destination_uri`, where it becomes `destination`.
     /// Returns when it runs there and is gone here.
     ///

@@ -42,6 +42,8 @@ pub enum Request {
     },
     /// [`Driver::cancel_incoming`].
     Cancel(VmUid),
+    /// [`Driver::check_tls`], before this guest is sent or received.
+    CheckTls(VmUid),
     /// [`Driver::migrate`].
     Migrate {
         /// The guest.
@@ -131,6 +133,8 @@ pub enum Kind {
     Prepare,
     /// [`Request::Cancel`].
     Cancel,
+    /// [`Request::CheckTls`].
+    CheckTls,
     /// [`Request::Migrate`].
     Migrate,
     /// [`Request::Abort`].
@@ -173,13 +177,14 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds, for tables.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::Create,
         Self::Destroy,
         Self::Domain,
         Self::Domains,
         Self::Prepare,
         Self::Cancel,
+        Self::CheckTls,
         Self::Migrate,
         Self::Abort,
         Self::Release,
@@ -213,6 +218,7 @@ impl Request {
             Self::Domains => Kind::Domains,
             Self::Prepare { .. } => Kind::Prepare,
             Self::Cancel(_) => Kind::Cancel,
+            Self::CheckTls(_) => Kind::CheckTls,
             Self::Migrate { .. } => Kind::Migrate,
             Self::Abort(_) => Kind::Abort,
             Self::Release(_) => Kind::Release,
@@ -270,6 +276,7 @@ pub fn perform(driver: &dyn Driver, request: &Request) -> Result<Answer, Error> 
         Request::Domains => driver.domains().map(Answer::Domains),
         Request::Prepare { domain, copies } => driver.prepare_incoming(domain, copies).map(done),
         Request::Cancel(vm) => driver.cancel_incoming(*vm).map(done),
+        Request::CheckTls(_) => driver.check_tls().map(done),
         Request::Migrate {
             vm,
             destination_uri,

@@ -20,6 +20,7 @@ use berth_process::{KeyLocations, Keys, Log};
 use serde::Deserialize;
 
 use crate::hypervisor;
+use crate::migration_tls::Migration;
 use crate::volumes::settings::{Manager, Settings as VolumeSettings};
 use crate::watchdog::{TIMEOUT_S_MAX, TIMEOUT_S_MIN};
 
@@ -133,6 +134,8 @@ pub struct Sim {
     pub disk_dir: Option<PathBuf>,
     /// How much swap space the machine has.
     pub swap_mib: u64,
+    /// Whether it has what encrypted transfers take; they are simulated.
+    pub can_encrypt: bool,
 }
 
 impl Default for Sim {
@@ -146,6 +149,7 @@ impl Default for Sim {
             story_file: None,
             disk_dir: None,
             swap_mib: 0,
+            can_encrypt: true,
         }
     }
 }
@@ -213,6 +217,8 @@ pub struct Config {
     pub machine: Option<Description>,
     /// Settings of the libvirt driver.
     pub libvirt: Libvirt,
+    /// Settings of live migrations.
+    pub migration: Migration,
     /// Settings of the simulated driver.
     pub sim: Sim,
     /// What resets the machine unless it is fed.
@@ -252,6 +258,7 @@ impl Default for Config {
             machine_file: None,
             machine: None,
             libvirt: Libvirt::default(),
+            migration: Migration::default(),
             sim: Sim::default(),
             watchdog: Watchdog::default(),
             volumes: VolumeSettings::default(),
@@ -302,6 +309,7 @@ impl Config {
         schedulers::check(&self.schedulers, &mut faults);
         check_bounds(self.bounded(), &mut faults);
         self.libvirt.validate(&mut faults);
+        self.migration.validate(&mut faults);
         self.watchdog.validate(self.driver, &mut faults);
         self.check_driver(&mut faults);
         self.volumes.validate(&mut faults);
@@ -442,6 +450,7 @@ impl Configuration for Config {
         keys.take_some("machine_file", &mut self.machine_file);
         self.log.read(keys);
         keys.table("libvirt", |keys| self.libvirt.read(keys));
+        keys.table("migration", |keys| self.migration.read(keys));
         keys.table("sim", |keys| self.sim.read(keys));
         keys.table("watchdog", |keys| self.watchdog.read(keys));
         keys.table("volumes", |keys| self.volumes.read(keys));
@@ -520,6 +529,7 @@ impl Sim {
         keys.take("transfer_ms", &mut self.transfer_ms);
         keys.take("erase_mib_per_s", &mut self.erase_mib_per_s);
         keys.take("swap_mib", &mut self.swap_mib);
+        keys.take("can_encrypt", &mut self.can_encrypt);
         keys.take_some("state_file", &mut self.state_file);
         keys.take_some("story_file", &mut self.story_file);
         keys.take_some("disk_dir", &mut self.disk_dir);

@@ -144,6 +144,7 @@ impl GuestVolumes {
             | Request::Migrate { .. }
             | Request::Abort(_)
             | Request::Release(_)
+            | Request::CheckTls(_)
             | Request::FreePages
             | Request::Shutdown(_)
             | Request::Force(..)

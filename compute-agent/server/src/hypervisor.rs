@@ -8,6 +8,7 @@ use std::time::Duration;
 use berth_domain::resource::Trait;
 use berth_domain::topology::HostTopology;
 use berth_domain::version::ServiceVersion;
+use berth_driver::libvirt::driver::HostSources;
 use berth_driver::libvirt::{LibvirtDriver, driver as libvirt};
 use berth_driver::sim::{SimDriver, driver as sim};
 use berth_driver::xml::{Settings, VirtType};
@@ -19,6 +20,7 @@ use berth_process::Faults;
 
 use crate::config::{Config, DriverKind, Valid, Virtualisation};
 use crate::error::Error;
+use crate::migration_tls;
 use crate::no_driver::{self, NoDriver};
 use crate::pmem::Memories;
 use crate::self_fencing::SelfFencing;
@@ -165,6 +167,7 @@ pub(crate) fn driver(
             transfer: Duration::from_millis(config.sim.transfer_ms),
             erase_mib_per_s: config.sim.erase_mib_per_s,
             swap_mib: config.sim.swap_mib,
+            can_encrypt: config.sim.can_encrypt,
         })?),
         DriverKind::Libvirt => {
             let root = config.root.clone();
@@ -177,7 +180,12 @@ pub(crate) fn driver(
                 Some(pmem) => Box::new(pmem.clone()),
                 None => Box::new(NoPmem),
             };
-            let driver = LibvirtDriver::new(driver_config, Box::new(free_pages), eraser)?;
+            let directory = config.migration.tls_dir.clone();
+            let host = HostSources {
+                free_pages: Box::new(free_pages),
+                tls: migration_tls::check(directory, &driver_config.migration_uri),
+            };
+            let driver = LibvirtDriver::new(driver_config, host, eraser)?;
             Arc::new(driver)
         }
     })

@@ -40,6 +40,7 @@ pub mod flags;
 mod grants;
 mod guest_volumes;
 mod hypervisor;
+pub mod migration_tls;
 mod no_driver;
 mod pmem;
 pub mod process;

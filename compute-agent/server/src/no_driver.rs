@@ -99,6 +99,10 @@ impl Driver for NoDriver {
         refused()
     }
 
+    fn check_tls(&self) -> Result<(), Error> {
+        refused()
+    }
+
     fn migrate(&self, _: VmUid, _: &str, _: &DomainSpec, _: &Sending) -> Result<(), Error> {
         refused()
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use berth_domain::host::HostReport;
 use berth_domain::id::{Incarnation, TimeMs};
+use berth_domain::migration_tls::TlsPolicy;
 use berth_domain::name::HostName;
 use berth_domain::version::ServiceVersion;
 use berth_driver::{Driver, Known};
@@ -411,6 +412,15 @@ fn wake(config: Config, valid: &Valid, address: SocketAddr) -> Result<Woken, Err
     let storage_id = config
         .storage_id
         .unwrap_or_else(|| format!("host:{}", valid.name));
+    let tls = config
+        .migration
+        .policy(config.listening.encryption.is_configured());
+    if tls != TlsPolicy::Off
+        && config.driver != DriverKind::None
+        && let Err(error) = driver.check_tls()
+    {
+        tracing::warn!(%error, "live migrations cannot be encrypted");
+    }
     let incarnation = Incarnation(Uuid::new_v4());
     let version = ServiceVersion(config.service_version);
     let facts = Facts {
@@ -420,6 +430,7 @@ fn wake(config: Config, valid: &Valid, address: SocketAddr) -> Result<Woken, Err
         driver: info.driver.clone(),
         migration_uri: info.migration_uri.clone(),
         storage_id: storage_id.clone(),
+        tls,
         topology: topology.clone(),
         transfer_ms_max: config.transfer_timeout_ms,
         compare_ms: match config.driver {

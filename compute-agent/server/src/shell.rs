@@ -321,6 +321,7 @@ impl Shell {
                 | Request::Cancel(_)
                 | Request::Forget(_)
                 | Request::Release(_)
+                | Request::CheckTls(_)
                 | Request::FreePages
                 | Request::Shutdown(_)
                 | Request::Stop(_)
@@ -438,6 +439,7 @@ fn uses_disks(request: &Request) -> Option<VmUid> {
         | Request::Migrate { .. }
         | Request::Abort(_)
         | Request::Release(_)
+        | Request::CheckTls(_)
         | Request::FreePages
         | Request::Shutdown(_)
         | Request::Stop(_)

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use berth_compute_agent::core::{Agent as Core, CallId, Effect, Event, Expectation, Facts};
 use berth_domain::host::HostReport;
 use berth_domain::id::{ClaimId, Epoch, Incarnation, ProviderId, TimeMs, VmUid};
+use berth_domain::migration_tls::TlsPolicy;
 use berth_domain::name::HostName;
 use berth_domain::pmem::PmemDevice;
 use berth_domain::topology::HostTopology;
@@ -154,6 +155,7 @@ impl Agent {
             driver: "sim".to_owned(),
             migration_uri: World::migration_uri(&self.host),
             storage_id: self.storage.clone(),
+            tls: TlsPolicy::Off,
             topology: topology.clone(),
             transfer_ms_max: 60_000,
             compare_ms: 2_000,

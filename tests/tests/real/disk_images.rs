@@ -21,7 +21,7 @@ use berth_driver::conformance::images::{Attack, DISK_BYTES, attacks, sound};
 use berth_driver::conformance::sample;
 use berth_driver::disks::{DiskReader, DiskSize, PIECE_MAX, Piece, Place};
 use berth_driver::libvirt::LibvirtDriver;
-use berth_driver::libvirt::driver::Config;
+use berth_driver::libvirt::driver::{Config, HostSources};
 use berth_driver::xml::{Settings, VirtType};
 use berth_driver::{DomainSpec, Draft, Driver, Error, NoPmem};
 use berth_tests::lab::{Lab, images};
@@ -93,8 +93,11 @@ impl World {
             proc: PathBuf::from("/proc"),
             bandwidth_mib_per_s_max: None,
         };
-        let no_pages = || Err(Error::refused("no pages are needed"));
-        let driver = LibvirtDriver::new(config, Box::new(no_pages), Box::new(NoPmem)).unwrap();
+        let host = HostSources {
+            free_pages: Box::new(|| Err(Error::refused("no pages are needed"))),
+            tls: Box::new(|| Err(Error::refused("nothing is sent"))),
+        };
+        let driver = LibvirtDriver::new(config, host, Box::new(NoPmem)).unwrap();
         let secret = Secret::write(place("secret"));
         Self {
             directory,

@@ -17,12 +17,13 @@ use berth_domain::transfer::{DiskCopy, TransferPolicy};
 use berth_domain::vm::{BootSource, Disk, DiskFormat, Nic};
 use berth_driver::conformance::disks::{self as travelling, Travel};
 use berth_driver::conformance::{self, Pair, sample};
-use berth_driver::libvirt::driver::Config;
+use berth_driver::libvirt::driver::{Config, HostSources, uri_host};
 use berth_driver::libvirt::{Connection, LibvirtDriver};
 use berth_driver::xml::{Settings, VirtType};
 use berth_driver::{DomainSpec, Draft, Driver, Error, NoPmem, Sending};
 use berth_host::sysfs;
 use berth_tests::lab::{Console, Images, Lab, Machine, images};
+use berth_tls::hypervisor::{self, QEMU_DIRECTORY};
 
 /// How much persistent memory a guest has.
 const MEMORY_MIB: u64 = 64;
@@ -32,7 +33,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Returns where the sockets lie: the same path everywhere, but of each machine alone, as all
 /// of `/run` is.
-fn runtime_dir(shared: &Path) -> PathBuf {
+pub(crate) fn runtime_dir(shared: &Path) -> PathBuf {
     let lab = shared.parent().and_then(Path::file_name);
     Path::new("/run").join(lab.expect("a lab has a directory"))
 }
@@ -48,7 +49,12 @@ pub(crate) fn driver(machine: &Machine, shared: &Path, images: &Images) -> Libvi
 }
 
 /// Returns the driver of a machine with a place of its own for guests' disks.
-fn driver_at(machine: &Machine, shared: &Path, instances: &Path, images: &Images) -> LibvirtDriver {
+pub(crate) fn driver_at(
+    machine: &Machine,
+    shared: &Path,
+    instances: &Path,
+    images: &Images,
+) -> LibvirtDriver {
     let image_dir = shared.join("images");
     std::fs::create_dir_all(&image_dir).unwrap();
     for (name, file) in [
@@ -85,7 +91,14 @@ fn driver_at(machine: &Machine, shared: &Path, instances: &Path, images: &Images
         sysfs::free_pages(Path::new("/"))
             .map_err(|error| berth_driver::Error::refused(error.to_string()))
     };
-    LibvirtDriver::new(config, Box::new(free), Box::new(NoPmem)).unwrap()
+    let certificates = machine.outside(QEMU_DIRECTORY);
+    let name = uri_host(&config.migration_uri).unwrap();
+    let tls = move || hypervisor::check_qemu(&certificates, &name).map_err(Error::refused);
+    let host = HostSources {
+        free_pages: Box::new(free),
+        tls: Box::new(tls),
+    };
+    LibvirtDriver::new(config, host, Box::new(NoPmem)).unwrap()
 }
 
 pub(crate) fn guest(number: u32, images: &Images) -> DomainSpec {
@@ -100,14 +113,14 @@ pub(crate) fn guest(number: u32, images: &Images) -> DomainSpec {
     sample::domain(&name, 4000 + u128::from(number), spec, assignment)
 }
 
-fn moved(guest: &DomainSpec) -> DomainSpec {
+pub(crate) fn moved(guest: &DomainSpec) -> DomainSpec {
     DomainSpec {
         assignment: sample::pins(0, &[1, 0], None),
         ..guest.clone()
     }
 }
 
-fn impossible(guest: &DomainSpec) -> DomainSpec {
+pub(crate) fn impossible(guest: &DomainSpec) -> DomainSpec {
     let mut guest = guest.clone();
     guest.assignment.cells[0].pins.insert(VcpuId(0), CpuId(63));
     guest
@@ -271,6 +284,7 @@ pub(crate) fn a_disk_that_is_not_shared_is_copied() {
             ..TransferPolicy::default()
         },
         copies: copies.to_vec(),
+        tls: false,
     };
     let (here, there) = (
         instances.join(guest.uid.to_string()),

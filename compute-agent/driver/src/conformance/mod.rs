@@ -5,6 +5,7 @@
 //! states in its name what it checks, leaves nothing behind, and panics with what was seen.
 
 pub mod disks;
+pub mod encryption;
 pub mod images;
 pub mod power;
 pub mod sample;
@@ -61,6 +62,7 @@ pub fn run(pair: &Pair<'_>) {
     a_guest_moves_with_its_new_claim_and_goes_on(pair);
     a_transfer_is_stopped_or_has_ended(pair);
     transfer::run(pair);
+    encryption::a_guest_moves_encrypted(pair);
 }
 
 /// Checks that absence is a result, and that removals can be repeated.

@@ -34,6 +34,7 @@ fn slowly(post_copy: bool) -> Sending {
             ..TransferPolicy::default()
         },
         copies: Vec::new(),
+        tls: false,
     }
 }
 

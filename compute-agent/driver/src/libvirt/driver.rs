@@ -45,6 +45,17 @@ const SOCKET_PATH_MAX: usize = 107;
 /// Returns the free pages of the host.
 pub type FreePagesSource = Box<dyn Fn() -> Result<FreePages, Error> + Send + Sync>;
 
+/// Checks that QEMU on this host can encrypt migrations.
+pub type TlsCheck = Box<dyn Fn() -> Result<(), Error> + Send + Sync>;
+
+/// What the driver learns of its host from others.
+pub struct HostSources {
+    /// The free pages.
+    pub free_pages: FreePagesSource,
+    /// Whether migrations can be encrypted.
+    pub tls: TlsCheck,
+}
+
 /// How the driver is set up.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -80,7 +91,7 @@ pub enum ConfigError {
 /// QEMU guests through libvirt.
 pub struct LibvirtDriver {
     pub(super) config: Config,
-    free_pages: FreePagesSource,
+    host: HostSources,
     eraser: Box<dyn Eraser>,
     connection: Mutex<Option<Connection>>,
     looks: Looks,
@@ -97,7 +108,7 @@ impl LibvirtDriver {
     /// When it cannot work with this configuration.
     pub fn new(
         config: Config,
-        free_pages: FreePagesSource,
+        host: HostSources,
         eraser: Box<dyn Eraser>,
     ) -> Result<Self, ConfigError> {
         let socket = config.settings.console_socket(VmUid(uuid::Uuid::nil()));
@@ -110,7 +121,7 @@ impl LibvirtDriver {
         }
         Ok(Self {
             config,
-            free_pages,
+            host,
             eraser,
             connection: Mutex::new(None),
             looks: Looks::default(),
@@ -267,6 +278,7 @@ impl LibvirtDriver {
     fn migration(
         &self,
         domain: &Domain,
+        destination_uri: &str,
         destination: &DomainSpec,
         sending: &Sending,
     ) -> Result<Migration, Error> {
@@ -290,6 +302,8 @@ impl LibvirtDriver {
             disks_are_shared: true,
             auto_converge: policy.auto_converge,
             post_copy: policy.post_copy,
+            tls: sending.tls,
+            tls_destination: sending.tls.then(|| uri_host(destination_uri)).flatten(),
             ..Migration::default()
         })
     }
@@ -497,6 +511,10 @@ impl Driver for LibvirtDriver {
         }
     }
 
+    fn check_tls(&self) -> Result<(), Error> {
+        (self.host.tls)()
+    }
+
     fn migrate(
         &self,
         vm: VmUid,
@@ -506,7 +524,7 @@ impl Driver for LibvirtDriver {
     ) -> Result<(), Error> {
         let domain = self.find_ours(vm)?.ok_or(Error::Absent { vm })?;
         let settings = &self.config.settings;
-        let migration = self.migration(&domain, destination, sending)?;
+        let migration = self.migration(&domain, destination_uri, destination, sending)?;
         disk::leaves(vm, !sending.copies.is_empty(), settings)?;
         let downtime = sending.policy.downtime_ms_max;
         self.stop_requested().remove(&vm);
@@ -669,7 +687,7 @@ impl Driver for LibvirtDriver {
     }
 
     fn free_pages(&self) -> Result<FreePages, Error> {
-        (self.free_pages)()
+        (self.host.free_pages)()
     }
 
     fn guest_memory(&self) -> Result<BTreeMap<VmName, GuestMemory>, Error> {
@@ -707,6 +725,19 @@ impl Driver for LibvirtDriver {
         self.find(vm)?.ok_or(Error::Absent { vm })?;
         console::write(&self.config.settings.console_socket(vm), bytes)
     }
+}
+
+/// Returns the host that a libvirt URI names: `h2` of `qemu+tls://root@h2:16514/system`, without the
+/// brackets of an IPv6 address.
+pub fn uri_host(uri: &str) -> Option<String> {
+    let (_, rest) = uri.split_once("://")?;
+    let authority = rest.split(['/', '?', '#']).next()?;
+    let host = authority.rsplit('@').next()?;
+    let host = match host.strip_prefix('[') {
+        Some(bracketed) => bracketed.split_once(']')?.0,
+        None => host.split(':').next()?,
+    };
+    (!host.is_empty()).then(|| host.to_owned())
 }
 
 /// Stops a domain; one that is gone already is stopped.

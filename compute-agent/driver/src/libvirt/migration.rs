@@ -37,6 +37,11 @@ pub struct Migration {
     /// The guest may be let go on the destination before all of its memory is there, when
     /// [`Domain::start_post_copy`](super::Domain::start_post_copy) is called.
     pub post_copy: bool,
+    /// Memory and copied disks are encrypted on their way, by the certificates of QEMU.
+    pub tls: bool,
+    /// The name in the certificate of the destination's QEMU; the destination reports one if this is
+    /// not set.
+    pub tls_destination: Option<String>,
 }
 
 // virDomainMigrateFlags.
@@ -49,6 +54,7 @@ const UNSAFE: u32 = 1 << 9;
 const ABORT_ON_ERROR: u32 = 1 << 12;
 const AUTO_CONVERGE: u32 = 1 << 13;
 const POST_COPY: u32 = 1 << 15;
+const TLS: u32 = 1 << 16;
 
 impl Migration {
     pub(super) fn flags(&self) -> u32 {
@@ -61,6 +67,7 @@ impl Migration {
             (self.disks_are_shared, UNSAFE),
             (self.auto_converge, AUTO_CONVERGE),
             (self.post_copy, POST_COPY),
+            (self.tls, TLS),
         ];
         for (chosen, flag) in choices {
             if chosen {
@@ -77,6 +84,7 @@ impl Migration {
             ("persistent_xml", &self.persistent_xml),
             ("migrate_uri", &self.migrate_uri),
             ("listen_address", &self.listen_address),
+            ("tls.destination", &self.tls_destination),
         ];
         for (name, value) in strings {
             if let Some(value) = value {

@@ -72,6 +72,9 @@ pub struct Config {
     pub disk_dir: Option<PathBuf>,
     /// How much swap space the machine has.
     pub swap_mib: u64,
+    /// Whether it has what encrypted transfers take. The encryption itself is simulated too: nothing of
+    /// a guest's memory is sent.
+    pub can_encrypt: bool,
 }
 
 impl Config {
@@ -88,6 +91,7 @@ impl Config {
             story_file: None,
             disk_dir: None,
             swap_mib: 0,
+            can_encrypt: true,
         }
     }
 }
@@ -131,6 +135,7 @@ pub(super) struct Shared {
     pub(super) transfer: Duration,
     erase_mib_per_s: u64,
     files: Files,
+    can_encrypt: bool,
 }
 
 pub(super) struct State {
@@ -198,6 +203,7 @@ impl SimDriver {
             files: Files {
                 directory: config.disk_dir,
             },
+            can_encrypt: config.can_encrypt,
         });
         for (vm, uri) in unsure {
             let shared = shared.clone();
@@ -286,6 +292,10 @@ impl Driver for SimDriver {
 
     fn forget_incoming(&self, vm: VmUid) -> Result<(), Error> {
         self.cancel_incoming(vm)
+    }
+
+    fn check_tls(&self) -> Result<(), Error> {
+        self.shared.check_tls(true)
     }
 
     fn migrate(
@@ -481,6 +491,16 @@ impl Shared {
         // Every change of the state is a single assignment or a pure transition: a panic of
         // another holder leaves nothing half done.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Refuses what is to be encrypted where that is not possible.
+    pub(super) fn check_tls(&self, tls: bool) -> Result<(), Error> {
+        match tls && !self.can_encrypt {
+            true => Err(Error::refused(
+                "this simulated hypervisor is set up without encryption: set sim.can_encrypt = true",
+            )),
+            false => Ok(()),
+        }
     }
 
     /// Carries out the injected events.

@@ -29,6 +29,7 @@ impl Shared {
         destination: &DomainSpec,
         sending: &Sending,
     ) -> Result<(), Error> {
+        self.check_tls(sending.tls)?;
         self.change(|host| host.begin_send(vm))?;
         {
             let mut state = self.lock();
@@ -36,7 +37,7 @@ impl Shared {
             let underway = Underway::begin(now(), self.transfer, destination, sending);
             state.underway.insert(vm, underway);
         }
-        let sent = self.send(vm, uri, destination);
+        let sent = self.send(vm, uri, destination, sending.tls);
         let switching = {
             let state = self.lock();
             let phase = state.host.domains().get(&vm).map(|d| d.phase.clone());
@@ -60,12 +61,13 @@ impl Shared {
     }
 
     /// Carries a transfer up to the other side's word that the guest runs there.
-    fn send(&self, vm: VmUid, uri: &str, destination: &DomainSpec) -> Result<(), Error> {
+    fn send(&self, vm: VmUid, uri: &str, destination: &DomainSpec, tls: bool) -> Result<(), Error> {
         let broke = |error: io::Error| Error::refused(format!("the transfer broke: {error}"));
         let mut stream = dial(uri)?;
         let offer = Message::Offer {
             domain: Box::new(destination.clone()),
             active_percent: self.lock().host.active(vm),
+            tls,
         };
         wire::send(&mut stream, &offer).map_err(broke)?;
         let answer = wire::receive(&mut stream).map_err(broke)?;
@@ -222,14 +224,17 @@ impl Shared {
         let Message::Offer {
             domain,
             active_percent,
+            tls,
         } = first
         else {
             return Err(unexpected(&first));
         };
-        let begun = self.change(|host| {
-            host.begin_receive(&domain)?;
-            host.set_active(domain.uid, active_percent);
-            Ok(())
+        let begun = self.check_tls(tls).and_then(|()| {
+            self.change(|host| {
+                host.begin_receive(&domain)?;
+                host.set_active(domain.uid, active_percent);
+                Ok(())
+            })
         });
         if let Err(error) = begun {
             let message = error.to_string();

@@ -252,6 +252,7 @@ impl World {
             | Request::Domains
             | Request::Prepare { .. }
             | Request::Cancel(_)
+            | Request::CheckTls(_)
             | Request::Migrate { .. }
             | Request::Abort(_)
             | Request::Release(_)

@@ -41,6 +41,9 @@ pub enum Message {
         /// The configured share of its memory that it touches, in percent.
         #[serde(default)]
         active_percent: Option<u64>,
+        /// Whether it is sent encrypted.
+        #[serde(default)]
+        tls: bool,
     },
     /// The destination receives it.
     Accepted,

@@ -534,6 +534,7 @@ impl World {
             Request::Prepare { domain, .. } => host.prepare(now, &domain).map(done),
             Request::Cancel(vm) | Request::Forget(vm) => host.cancel(vm).map(done),
             Request::Release(vm) => host.release(vm).map(done),
+            Request::CheckTls(_) => Ok(Answer::Done),
             Request::FreePages => Ok(Answer::FreePages(host.free_pages())),
             Request::Shutdown(vm) => host.shutdown(now, vm).map(done),
             Request::Stop(vm) => host.stop(vm).map(done),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use berth_domain::agent::DomainState;
 use berth_domain::cpu_set::CpuId;
 use berth_domain::instance::{PageSize, VcpuId};
-use berth_driver::conformance::{self, Pair, sample};
+use berth_driver::conformance::{self, Pair, encryption, sample};
 use berth_driver::sim::SimDriver;
 use berth_driver::sim::driver::Config;
 use berth_driver::sim::wire::{self, Message};
@@ -67,6 +67,32 @@ fn it_conforms() {
         unreachable_uri: "sim+tcp://127.0.0.1:1",
         patience: Duration::from_secs(20),
     });
+}
+
+/// Method: either side is set up without encryption.
+#[test]
+fn a_guest_that_cannot_be_encrypted_stays_where_it_is() {
+    let unable = || {
+        SimDriver::start(Config {
+            can_encrypt: false,
+            ..Config::new(sample::host(2))
+        })
+        .unwrap()
+    };
+    let (able, unable) = (start(10), unable());
+    for (source, destination) in [(&able, &unable), (&unable, &able)] {
+        let pair = Pair {
+            source,
+            destination,
+            guest: &guest,
+            moved: &moved,
+            impossible: &impossible,
+            crash_at_destination: None,
+            unreachable_uri: "sim+tcp://127.0.0.1:1",
+            patience: Duration::from_secs(20),
+        };
+        encryption::a_guest_that_cannot_be_encrypted_stays(&pair, &unable);
+    }
 }
 
 #[test]
@@ -154,6 +180,7 @@ fn a_destination_gives_up_what_breaks_and_refuses_what_it_does_not_expect() {
     let offer = Message::Offer {
         domain: Box::new(guest(1)),
         active_percent: None,
+        tls: false,
     };
     let mut stream = TcpStream::connect(&address).unwrap();
     wire::send(&mut stream, &offer).unwrap();

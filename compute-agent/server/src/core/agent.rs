@@ -14,6 +14,7 @@ use berth_domain::agent::{Call, DestinationCheck, Fence, Reply};
 use berth_domain::claim::ErasureReport;
 use berth_domain::id::{ClaimId, Incarnation, MigrationId, OperationId, TimeMs, VmUid};
 use berth_domain::migration::MigrateData;
+use berth_domain::migration_tls::TlsPolicy;
 use berth_domain::name::{HostName, PmemName};
 use berth_domain::pmem::PmemNamespace;
 use berth_domain::reality::Comparison;
@@ -49,6 +50,8 @@ pub struct Facts {
     pub migration_uri: String,
     /// Identifies the storage of guest disks.
     pub storage_id: String,
+    /// Whether guests are sent and received encrypted.
+    pub tls: TlsPolicy,
     /// The shape of the host.
     pub topology: Arc<HostTopology>,
     /// Time limit of a transfer whose policy sets none; see `overdue`.
@@ -168,7 +171,14 @@ pub(super) enum Work {
     Query {
         changes: u64,
     },
-    CheckSource(DestinationCheck),
+    CheckDestination,
+    /// The first of two for a source's check.
+    CheckSourceTls(DestinationCheck),
+    /// The guest's state is queried; and whether it is to be sent encrypted.
+    CheckSource {
+        destination: DestinationCheck,
+        tls: bool,
+    },
     Fit(Box<MigrateData>),
     Prepare,
     Transfer,

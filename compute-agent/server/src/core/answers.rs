@@ -31,7 +31,13 @@ impl Agent {
                 let id = done.id.expect("a call queried it");
                 return vec![self.state_result(vm, id, changes, result)];
             }
-            Work::CheckSource(destination) => self.source_checked(vm, result, destination),
+            Work::CheckDestination => self.destination_checked(result),
+            Work::CheckSourceTls(destination) => {
+                return self.source_tls_checked(vm, done.id, result, destination);
+            }
+            Work::CheckSource { destination, tls } => {
+                self.source_checked(vm, result, destination, tls)
+            }
             Work::Fit(data) => self.fit_result(vm, result, *data),
             Work::Prepare => self.prepared(vm, result),
             Work::Rollback => self.rolled_back(vm, result),
@@ -170,9 +176,10 @@ impl Agent {
         vm: VmUid,
         result: Done,
         destination: DestinationCheck,
+        tls: bool,
     ) -> Result<Reply, Refusal> {
         match result {
-            Ok(answer) => self.migrate_data(vm, status(answer).state, destination),
+            Ok(answer) => self.migrate_data(vm, status(answer).state, destination, tls),
             Err(error) => Err(self.refusal(&error)),
         }
     }

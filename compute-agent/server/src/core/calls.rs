@@ -95,7 +95,7 @@ impl Agent {
     }
 
     /// Returns whether this agent knows what [`ServiceVersion::DISK_COPY`] brought.
-    fn knows_disk_copy(&self) -> bool {
+    pub(super) fn knows_disk_copy(&self) -> bool {
         self.facts.version >= ServiceVersion::DISK_COPY
     }
 
@@ -168,47 +168,6 @@ impl Agent {
         // not follow.
         self.fences.of(vm).destroyed = true;
         Ok(Start::Work(Work::Destroy, Request::Destroy(vm)))
-    }
-
-    fn check_destination(&mut self, vm: VmUid) -> Started {
-        if let Some(guest) = self.guests.get(&vm)
-            && !matches!(guest.phase, Phase::Incoming(_))
-        {
-            return Err(self.exists(vm));
-        }
-        let check = DestinationCheck {
-            migration_uri: self.facts.migration_uri.clone(),
-            storage_id: self.facts.storage_id.clone(),
-            driver: self.facts.driver.clone(),
-            shared_cpus: self.facts.topology.shared(),
-            tls: None,
-        };
-        Ok(Start::Reply(Ok(Reply::Destination(check))))
-    }
-
-    fn check_source(&mut self, vm: VmUid, destination: DestinationCheck) -> Started {
-        let guest = self.running(vm)?;
-        if destination.driver != self.facts.driver {
-            let message = format!(
-                "guest {} runs under driver {} and cannot go to driver {}",
-                guest.domain.vm, self.facts.driver, destination.driver
-            );
-            return Err(precondition("DRIVER_DIFFERS", message));
-        }
-        let has_disks = !guest.domain.spec.disks.is_empty();
-        let is_shared = destination.storage_id == self.facts.storage_id;
-        if has_disks && !is_shared && !self.knows_disk_copy() {
-            let message = format!(
-                "guest {} has disks on storage {:?}, the destination uses {:?}",
-                guest.domain.vm, self.facts.storage_id, destination.storage_id
-            );
-            return Err(precondition("DISKS_NOT_SHARED", message)
-                .with_hint("give hosts that share their instance directory one storage_id"));
-        }
-        Ok(Start::Work(
-            Work::CheckSource(destination),
-            Request::Domain(vm),
-        ))
     }
 
     fn fit(&mut self, fence: &Fence, data: MigrateData) -> Started {
@@ -285,6 +244,7 @@ impl Agent {
         let data = self.as_understood(data);
         is_about(fence.vm, &data)?;
         is_sound(&data.spec)?;
+        self.require_tls(fence, &data)?;
         if self.fences.of(fence.vm).rolled_back == Some(migration) {
             return Err(late("this preparation was rolled back already"));
         }
@@ -336,6 +296,7 @@ impl Agent {
                 "the conductor queries the state of the guest already; it is not sent any more",
             ));
         }
+        self.require_tls(fence, &data)?;
         let guest = self.running(fence.vm)?;
         if guest.domain.spec.is_exact() && self.knows_numa_migration() && data.claim.is_none() {
             return Err(missing("claim"));
@@ -366,6 +327,7 @@ impl Agent {
         let sending = Sending {
             policy: data.transfer,
             copies: data.disk_copies,
+            tls: data.tls,
         };
         let request = Request::Migrate {
             vm: fence.vm,
@@ -439,7 +401,7 @@ impl Agent {
     }
 
     /// Returns the guest, which runs here and is not being moved.
-    fn running(&self, vm: VmUid) -> Result<&Guest, Refusal> {
+    pub(super) fn running(&self, vm: VmUid) -> Result<&Guest, Refusal> {
         let Some(guest) = self.guests.get(&vm) else {
             return Err(self.absent(vm));
         };
@@ -496,6 +458,7 @@ impl Agent {
         vm: VmUid,
         state: DomainState,
         destination: DestinationCheck,
+        tls: bool,
     ) -> Result<Reply, Refusal> {
         let guest = self.running(vm)?;
         if state != DomainState::Running {
@@ -521,7 +484,7 @@ impl Agent {
             source_pci: domain.assignment.pci.clone(),
             transfer: TransferPolicy::default(),
             disk_copies: copies(&domain.spec, is_shared),
-            tls: false,
+            tls,
         };
         Ok(Reply::MigrateData(self.as_understood(data)))
     }

@@ -24,6 +24,7 @@ mod erasing;
 mod fences;
 mod fit;
 mod guests;
+mod migration_checks;
 mod overdue;
 mod power;
 mod reality;

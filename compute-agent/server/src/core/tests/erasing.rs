@@ -5,6 +5,7 @@ use crate::core::{Agent, CallId, Effect, Event, Expectation, Facts};
 use berth_domain::agent::{Call, DomainState, Fence};
 use berth_domain::claim::{Claim, Owner, State};
 use berth_domain::id::{ClaimId, Epoch, Incarnation, OperationId, TimeMs, VmUid};
+use berth_domain::migration_tls::TlsPolicy;
 use berth_domain::name::{PmemName, VmName};
 use berth_domain::numa::Assignment;
 use berth_domain::pmem::{Label, PmemDevice, PmemNamespace};
@@ -39,6 +40,7 @@ fn agent(compare_ms: u64) -> Agent {
         driver: "sim".to_owned(),
         migration_uri: "x".into(),
         storage_id: "shared".to_owned(),
+        tls: TlsPolicy::Off,
         topology: Arc::new(topology),
         transfer_ms_max: 60_000,
         compare_ms,

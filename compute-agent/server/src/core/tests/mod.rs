@@ -8,6 +8,7 @@ mod erasing;
 mod fencing;
 mod hostile;
 mod migration;
+mod migration_tls;
 mod power;
 mod reality;
 mod rig;

@@ -2,6 +2,7 @@
 
 use berth_domain::agent::{Call, DomainState, Fence};
 use berth_domain::id::{ClaimId, Epoch, Generation, Incarnation, OperationId, TimeMs, VmUid};
+use berth_domain::migration_tls::TlsPolicy;
 use berth_domain::name::{HostName, VmName};
 use berth_domain::numa::Assignment;
 use berth_domain::reality::{Absence, Comparison, Expected};
@@ -24,6 +25,7 @@ fn agent(known: Vec<Known>) -> Agent {
             driver: "sim".to_owned(),
             migration_uri: "sim://h1".to_owned(),
             storage_id: "shared".to_owned(),
+            tls: TlsPolicy::Off,
             topology: sample::host(2),
             transfer_ms_max: 60_000,
             compare_ms: 10_000,

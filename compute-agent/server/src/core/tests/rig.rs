@@ -9,6 +9,7 @@ use berth_domain::agent::{
 use berth_domain::claim::{Claim, Owner, State};
 use berth_domain::id::{ClaimId, Epoch, Incarnation, MigrationId, OperationId, TimeMs, VmUid};
 use berth_domain::migration::MigrateData;
+use berth_domain::migration_tls::TlsPolicy;
 use berth_domain::name::{HostName, VmName};
 use berth_domain::numa::Assignment;
 use berth_domain::refusal::Refusal;
@@ -147,11 +148,19 @@ impl Rig {
             driver: "sim".to_owned(),
             migration_uri: World::migration_uri(name),
             storage_id: "shared".to_owned(),
+            tls: TlsPolicy::Off,
             topology: self.topology.clone(),
             transfer_ms_max: 60_000,
             compare_ms: 0,
         };
         let agent = Agent::new(facts, self.world.known(name));
+        self.agents.insert(name.clone(), agent);
+    }
+
+    /// Its agent is configured otherwise, and restarted.
+    pub(super) fn set_tls(&mut self, name: &HostName, tls: TlsPolicy) {
+        let facts = self.agents[name].facts().clone();
+        let agent = Agent::new(Facts { tls, ..facts }, self.world.known(name));
         self.agents.insert(name.clone(), agent);
     }
 
