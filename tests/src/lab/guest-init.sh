@@ -14,6 +14,7 @@
 #     recall           the word that is stored there
 #     keep <word>      kept: the word is where the first persistent memory begins
 #     kept             the word that is kept there
+#     fill <word>      filled: the word is in the guest's memory some hundred thousand times
 #     look <disk>      its size in 512-byte sectors, whether it is read-only (1 or 0), its serial number
 #     put <disk> <word>  put: the word is where that disk begins; "failed" where it cannot be written
 #     got <disk>       the word that is there
@@ -83,6 +84,13 @@ memory() {
 keep() { memory pmem0 && printf '%-512s' "$1" | dd of=/dev/pmem0 bs=512 conv=notrunc,fsync 2>/dev/null; }
 kept() { memory pmem0 && dd if=/dev/pmem0 bs=512 count=1 iflag=direct 2>/dev/null | sed 's/ *$//'; }
 
+# The root file system is in memory.
+fill() {
+    page=$1
+    while [ ${#page} -lt 16384 ]; do page=$page$page; done
+    for _ in $(seq 256); do printf %s "$page"; done >/filled
+}
+
 # Any disk, and any persistent memory.
 there() {
     case $1 in
@@ -107,6 +115,7 @@ while :; do
     recall) words=$(recall) ;;
     keep) keep "$argument" && words=kept || words=failed ;;
     kept) words=$(kept) ;;
+    fill) fill "$argument" && words=filled || words=failed ;;
     look) words=$(look "$argument") ;;
     put) put "${argument%% *}" "${argument#* }" && words=put || words=failed ;;
     got) words=$(got "$argument") ;;

@@ -16,6 +16,7 @@
 
 mod disk_images;
 mod driver;
+mod encryption;
 mod file_systems;
 mod full_disk;
 mod harness;
@@ -100,6 +101,9 @@ const TESTS: &[Test] = &[
     test!(driver::persistent_memory_goes_with_its_guest, [Hypervisor]),
     test!(driver::the_libvirt_driver_conforms_when_disks_travel, [Hypervisor]),
 
+    test!(encryption::guests_move_encrypted_and_nothing_of_them_is_on_the_network, [Hypervisor]),
+    test!(encryption::a_guest_stays_where_qemu_has_no_valid_certificate, [Hypervisor]),
+
     test!(system::guests_move_between_real_hosts, [Hypervisor, TwoCpus]),
     test!(system::guests_that_are_off_take_their_disks_along, [Hypervisor]),
 
@@ -127,6 +131,7 @@ const ROLES: &[(&str, fn())] = &[
     ("lab/listen", lab::listen),
     ("lab/dial", lab::dial),
     ("lab/libvirt", lab::open_libvirt),
+    (encryption::CAPTURE, encryption::capture::run),
     (mounts::COME_AND_GO, mounts::come_and_go),
     (mounts::IN_USE, mounts::in_use),
     (nodes::SCENARIOS, nodes::scenarios::play),
