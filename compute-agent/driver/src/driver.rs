@@ -149,6 +149,13 @@ pub trait Driver: Send + Sync {
     /// [`Error::Refused`] with what is missing and what to do.
     fn check_tls(&self) -> Result<(), Error>;
 
+    /// Checks that the hypervisor at `uri` can be reached from here, as for a transfer; bounded in time.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] with the reason.
+    fn check_peer(&self, uri: &str) -> Result<(), Error>;
+
     /// Sends the guest to the hypervisor at `destination_uri`, where it becomes `destination`.
     /// Returns when it runs there and is gone here.
     ///

@@ -44,6 +44,8 @@ pub enum Request {
     Cancel(VmUid),
     /// [`Driver::check_tls`], before this guest is sent or received.
     CheckTls(VmUid),
+    /// [`Driver::check_peer`], before this guest is sent to it.
+    CheckPeer(VmUid, String),
     /// [`Driver::migrate`].
     Migrate {
         /// The guest.
@@ -135,6 +137,8 @@ pub enum Kind {
     Cancel,
     /// [`Request::CheckTls`].
     CheckTls,
+    /// [`Request::CheckPeer`].
+    CheckPeer,
     /// [`Request::Migrate`].
     Migrate,
     /// [`Request::Abort`].
@@ -177,7 +181,7 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds, for tables.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::Create,
         Self::Destroy,
         Self::Domain,
@@ -185,6 +189,7 @@ impl Kind {
         Self::Prepare,
         Self::Cancel,
         Self::CheckTls,
+        Self::CheckPeer,
         Self::Migrate,
         Self::Abort,
         Self::Release,
@@ -219,6 +224,7 @@ impl Request {
             Self::Prepare { .. } => Kind::Prepare,
             Self::Cancel(_) => Kind::Cancel,
             Self::CheckTls(_) => Kind::CheckTls,
+            Self::CheckPeer(..) => Kind::CheckPeer,
             Self::Migrate { .. } => Kind::Migrate,
             Self::Abort(_) => Kind::Abort,
             Self::Release(_) => Kind::Release,
@@ -277,6 +283,7 @@ pub fn perform(driver: &dyn Driver, request: &Request) -> Result<Answer, Error> 
         Request::Prepare { domain, copies } => driver.prepare_incoming(domain, copies).map(done),
         Request::Cancel(vm) => driver.cancel_incoming(*vm).map(done),
         Request::CheckTls(_) => driver.check_tls().map(done),
+        Request::CheckPeer(_, uri) => driver.check_peer(uri).map(done),
         Request::Migrate {
             vm,
             destination_uri,

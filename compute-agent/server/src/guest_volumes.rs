@@ -145,6 +145,7 @@ impl GuestVolumes {
             | Request::Abort(_)
             | Request::Release(_)
             | Request::CheckTls(_)
+            | Request::CheckPeer(..)
             | Request::FreePages
             | Request::Shutdown(_)
             | Request::Force(..)

@@ -99,6 +99,10 @@ impl Driver for NoDriver {
         refused()
     }
 
+    fn check_peer(&self, _: &str) -> Result<(), Error> {
+        refused()
+    }
+
     fn check_tls(&self) -> Result<(), Error> {
         refused()
     }

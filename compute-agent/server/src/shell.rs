@@ -322,6 +322,7 @@ impl Shell {
                 | Request::Forget(_)
                 | Request::Release(_)
                 | Request::CheckTls(_)
+                | Request::CheckPeer(..)
                 | Request::FreePages
                 | Request::Shutdown(_)
                 | Request::Stop(_)
@@ -440,6 +441,7 @@ fn uses_disks(request: &Request) -> Option<VmUid> {
         | Request::Abort(_)
         | Request::Release(_)
         | Request::CheckTls(_)
+        | Request::CheckPeer(..)
         | Request::FreePages
         | Request::Shutdown(_)
         | Request::Stop(_)

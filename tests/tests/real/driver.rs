@@ -142,6 +142,7 @@ pub(crate) fn the_libvirt_driver_conforms() {
         // libvirt forgets a guest that ends.
         crash_at_destination: None,
         unreachable_uri: "qemu+tcp://10.0.0.99/system",
+        closed_uri: "qemu+tcp://127.0.0.1:1/system",
         patience: PATIENCE,
     });
     std::fs::remove_dir(runtime_dir(&shared)).unwrap();

@@ -41,6 +41,8 @@ pub struct Pair<'a> {
     pub crash_at_destination: Option<&'a dyn Fn(VmUid)>,
     /// Where no hypervisor listens.
     pub unreachable_uri: &'a str,
+    /// Where nothing listens, in the network of this process; guests may be sent in another one.
+    pub closed_uri: &'a str,
     /// How long a guest may take to write to its console.
     pub patience: Duration,
 }
@@ -156,6 +158,8 @@ pub fn a_transfer_to_nowhere_leaves_the_guest_running(pair: &Pair<'_>) {
     let guest = (pair.guest)(3);
     pair.source.create(&guest).expect("it fits");
     let moved = (pair.moved)(&guest);
+    let reached = pair.source.check_peer(pair.closed_uri);
+    assert!(matches!(reached, Err(Error::Refused { .. })), "{reached:?}");
     let sent = pair
         .source
         .migrate(guest.uid, pair.unreachable_uri, &moved, &plain);

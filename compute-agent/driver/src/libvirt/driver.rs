@@ -27,7 +27,7 @@ use berth_domain::vm::BootSource;
 use super::memory::Looks;
 use super::{
     Connection, Domain, DomainState, Error as Fault, Kind, Migration, XmlView, console, disk,
-    inspect, paused, progress, running, send, snapshot,
+    inspect, paused, peer, progress, running, send, snapshot,
 };
 use crate::disks::{DiskReader, DiskWriter};
 use crate::domain::{DomainSpec, Draft, Force, Known, Other, Sending};
@@ -513,6 +513,10 @@ impl Driver for LibvirtDriver {
 
     fn check_tls(&self) -> Result<(), Error> {
         (self.host.tls)()
+    }
+
+    fn check_peer(&self, uri: &str) -> Result<(), Error> {
+        peer::check(uri)
     }
 
     fn migrate(

@@ -30,6 +30,7 @@ mod inspect;
 mod job;
 mod memory;
 mod migration;
+mod peer;
 mod power;
 mod progress;
 mod send;

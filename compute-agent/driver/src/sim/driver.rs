@@ -294,6 +294,10 @@ impl Driver for SimDriver {
         self.cancel_incoming(vm)
     }
 
+    fn check_peer(&self, uri: &str) -> Result<(), Error> {
+        super::transfer::dial(uri).map(drop)
+    }
+
     fn check_tls(&self) -> Result<(), Error> {
         self.shared.check_tls(true)
     }

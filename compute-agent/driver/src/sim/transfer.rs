@@ -303,7 +303,7 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_write_timeout(Some(SOCKET_TIMEOUT))
 }
 
-fn dial(uri: &str) -> Result<TcpStream, Error> {
+pub(super) fn dial(uri: &str) -> Result<TcpStream, Error> {
     let no_route = |why: String| Error::refused(format!("{uri} cannot be reached: {why}"));
     let address = uri
         .strip_prefix("sim+tcp://")

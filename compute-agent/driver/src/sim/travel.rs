@@ -253,6 +253,7 @@ impl World {
             | Request::Prepare { .. }
             | Request::Cancel(_)
             | Request::CheckTls(_)
+            | Request::CheckPeer(..)
             | Request::Migrate { .. }
             | Request::Abort(_)
             | Request::Release(_)

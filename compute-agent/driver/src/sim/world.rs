@@ -535,6 +535,7 @@ impl World {
             Request::Cancel(vm) | Request::Forget(vm) => host.cancel(vm).map(done),
             Request::Release(vm) => host.release(vm).map(done),
             Request::CheckTls(_) => Ok(Answer::Done),
+            Request::CheckPeer(_, uri) => self.peer(&caller.host, &uri).map(|_| Answer::Done),
             Request::FreePages => Ok(Answer::FreePages(host.free_pages())),
             Request::Shutdown(vm) => host.shutdown(now, vm).map(done),
             Request::Stop(vm) => host.stop(vm).map(done),
@@ -621,17 +622,10 @@ impl World {
         (spec, sending): (&DomainSpec, &Sending),
     ) -> Result<(), Error> {
         let source = caller.host.clone();
-        let name = destination_uri
-            .strip_prefix("sim://")
-            .and_then(|n| HostName::new(n).ok())
-            .filter(|n| *n != source && self.nodes.contains_key(n));
         self.node(&source).begin_send(vm)?;
-        let received = match name {
-            Some(name) if !self.cuts.contains(&pair(&source, &name)) => {
-                self.node(&name).begin_receive(spec).map(|()| name)
-            }
-            Some(_) | None => Err(Error::refused(format!("no route to {destination_uri}"))),
-        };
+        let received = self
+            .peer(&source, &destination_uri)
+            .and_then(|name| self.node(&name).begin_receive(spec).map(|()| name));
         let destination = match received {
             Ok(destination) => destination,
             Err(error) => {
@@ -658,6 +652,17 @@ impl World {
         let step = Step::Move(source, vm, id);
         self.after(now, takes_ms, step);
         Ok(())
+    }
+
+    /// Returns the host at a URI, if it can be reached from another one.
+    fn peer(&self, from: &HostName, uri: &str) -> Result<HostName, Error> {
+        let name = uri.strip_prefix("sim://");
+        let name = name.and_then(|name| HostName::new(name).ok());
+        let reachable = |to: &HostName| {
+            to != from && self.nodes.contains_key(to) && !self.cuts.contains(&pair(from, to))
+        };
+        name.filter(reachable)
+            .ok_or_else(|| Error::refused(format!("no route to {uri}")))
     }
 
     fn node(&mut self, host: &HostName) -> &mut Host {

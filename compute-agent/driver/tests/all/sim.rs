@@ -65,6 +65,7 @@ fn it_conforms() {
         impossible: &impossible,
         crash_at_destination: Some(&|vm| destination.crash(vm)),
         unreachable_uri: "sim+tcp://127.0.0.1:1",
+        closed_uri: "sim+tcp://127.0.0.1:1",
         patience: Duration::from_secs(20),
     });
 }
@@ -89,6 +90,7 @@ fn a_guest_that_cannot_be_encrypted_stays_where_it_is() {
             impossible: &impossible,
             crash_at_destination: None,
             unreachable_uri: "sim+tcp://127.0.0.1:1",
+            closed_uri: "sim+tcp://127.0.0.1:1",
             patience: Duration::from_secs(20),
         };
         encryption::a_guest_that_cannot_be_encrypted_stays(&pair, &unable);

@@ -174,6 +174,11 @@ pub(super) enum Work {
     CheckDestination,
     /// The first of two for a source's check.
     CheckSourceTls(DestinationCheck),
+    /// The next one: whether the destination's hypervisor can be reached.
+    CheckSourcePeer {
+        destination: DestinationCheck,
+        tls: bool,
+    },
     /// The guest's state is queried; and whether it is to be sent encrypted.
     CheckSource {
         destination: DestinationCheck,

@@ -35,6 +35,9 @@ impl Agent {
             Work::CheckSourceTls(destination) => {
                 return self.source_tls_checked(vm, done.id, result, destination);
             }
+            Work::CheckSourcePeer { destination, tls } => {
+                return self.source_peer_checked(vm, done.id, result, destination, tls);
+            }
             Work::CheckSource { destination, tls } => {
                 self.source_checked(vm, result, destination, tls)
             }

@@ -93,9 +93,10 @@ impl Agent {
         }
         if self.facts.tls == TlsPolicy::Off {
             let tls = self.agreed(&destination, None)?;
+            let request = Request::CheckPeer(vm, destination.migration_uri.clone());
             return Ok(Start::Work(
-                Work::CheckSource { destination, tls },
-                Request::Domain(vm),
+                Work::CheckSourcePeer { destination, tls },
+                request,
             ));
         }
         Ok(Start::Work(
@@ -116,13 +117,56 @@ impl Agent {
         let tls = fault.and_then(|fault| self.agreed(&destination, fault));
         match tls {
             Ok(tls) => {
-                let work = Work::CheckSource { destination, tls };
-                let (token, effect) = self.driver(vm, id, work, Request::Domain(vm));
-                self.queues.entry(vm).or_default().busy = Some(token);
-                vec![effect]
+                let request = Request::CheckPeer(vm, destination.migration_uri.clone());
+                self.go_on(vm, id, Work::CheckSourcePeer { destination, tls }, request)
             }
             Err(refusal) => id.map(|id| reply(id, Err(refusal))).into_iter().collect(),
         }
+    }
+
+    /// Goes on with a source's check once the driver has tried to reach the destination.
+    pub(super) fn source_peer_checked(
+        &mut self,
+        vm: VmUid,
+        id: Option<CallId>,
+        result: Done,
+        destination: DestinationCheck,
+        tls: bool,
+    ) -> Vec<Effect> {
+        let refusal = match result {
+            Ok(_) => {
+                let work = Work::CheckSource { destination, tls };
+                return self.go_on(vm, id, work, Request::Domain(vm));
+            }
+            Err(Error::Refused { message }) => self.peer_unreachable(&destination, &message),
+            Err(error) => self.refusal(&error),
+        };
+        id.map(|id| reply(id, Err(refusal))).into_iter().collect()
+    }
+
+    fn peer_unreachable(&self, destination: &DestinationCheck, why: &str) -> Refusal {
+        let (host, uri) = (&self.facts.host, &destination.migration_uri);
+        let message = format!("host {host} cannot reach the hypervisor at {uri}: {why}");
+        precondition("PEER_UNREACHABLE", message)
+            .with("host", host)
+            .with("migration_uri", uri)
+            .with_hint(format!(
+                "on host {host}, try virsh --connect {uri} version; check that libvirtd of the other \
+                 host listens there, the certificates and the firewall"
+            ))
+    }
+
+    /// Makes the next request of the call that is being done.
+    fn go_on(
+        &mut self,
+        vm: VmUid,
+        id: Option<CallId>,
+        work: Work,
+        request: Request,
+    ) -> Vec<Effect> {
+        let (token, effect) = self.driver(vm, id, work, request);
+        self.queues.entry(vm).or_default().busy = Some(token);
+        vec![effect]
     }
 
     fn agreed(

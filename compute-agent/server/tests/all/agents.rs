@@ -505,8 +505,9 @@ async fn refusals_cross_the_wire_with_their_detail() {
         .unwrap()
         .into_inner();
     assert_eq!((info.service_version, info.driver.as_str()), (1, "sim"));
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let destination = berth_domain::agent::DestinationCheck {
-        migration_uri: "sim+tcp://127.0.0.1:1".into(),
+        migration_uri: format!("sim+tcp://{}", listener.local_addr().unwrap()),
         storage_id: "other".into(),
         driver: "sim".into(),
         shared_cpus: "0".parse().unwrap(),

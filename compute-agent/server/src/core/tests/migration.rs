@@ -70,6 +70,23 @@ fn a_guest_moves_and_runs_on_the_cpus_of_its_new_claim() {
     assert_eq!(rig.state(&h1, &back), DomainState::Running);
 }
 
+/// Goal: a destination whose hypervisor cannot be reached is refused with that reason, before anything is
+/// prepared there.
+#[test]
+fn a_destination_that_cannot_be_reached_is_refused_before_anything_moves() {
+    let (mut rig, guest) = rig();
+    let (h1, h2) = (host("h1"), host("h2"));
+    rig.world.cut(&h1, &h2);
+    let refusal = rig.check(&h1, &h2, &guest).unwrap_err();
+    assert_eq!(refusal.reason, "PEER_UNREACHABLE");
+    assert_eq!(refusal.metadata["host"], "h1");
+    assert_eq!(refusal.metadata["migration_uri"], "sim://h2");
+    assert_eq!(rig.state(&h1, &guest), DomainState::Running);
+    assert_eq!(rig.state(&h2, &guest), DomainState::Absent);
+    rig.world.heal(&h1, &h2);
+    rig.check(&h1, &h2, &guest).unwrap();
+}
+
 #[test]
 fn the_destination_confirms_swaps_or_refuses_the_held_claim() {
     let (mut rig, guest) = rig();
