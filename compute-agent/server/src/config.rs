@@ -58,6 +58,8 @@ pub struct Libvirt {
     pub uri: String,
     /// What other hypervisors dial to send guests here; made from the host's name if absent.
     pub migration_uri: Option<String>,
+    /// Whether that may be a URI over plain TCP in a cluster with certificates.
+    pub insecure_migration_uri: bool,
     /// How guests are executed.
     pub virt_type: Virtualisation,
     /// The machine type of guests.
@@ -83,6 +85,7 @@ impl Default for Libvirt {
         Self {
             uri: "qemu:///system".into(),
             migration_uri: None,
+            insecure_migration_uri: false,
             virt_type: Virtualisation::Qemu,
             machine: "q35".into(),
             emulator: None,
@@ -309,6 +312,9 @@ impl Config {
         schedulers::check(&self.schedulers, &mut faults);
         check_bounds(self.bounded(), &mut faults);
         self.libvirt.validate(&mut faults);
+        if self.listening.encryption.is_configured() && self.driver == DriverKind::Libvirt {
+            self.libvirt.check_migration_uri(&mut faults);
+        }
         self.migration.validate(&mut faults);
         self.watchdog.validate(self.driver, &mut faults);
         self.check_driver(&mut faults);
@@ -487,6 +493,7 @@ impl Libvirt {
     fn read(&mut self, keys: &mut Keys) {
         keys.take("uri", &mut self.uri);
         keys.take_some("migration_uri", &mut self.migration_uri);
+        keys.take("insecure_migration_uri", &mut self.insecure_migration_uri);
         keys.take("virt_type", &mut self.virt_type);
         keys.take("machine", &mut self.machine);
         keys.take_some("emulator", &mut self.emulator);
@@ -496,6 +503,30 @@ impl Libvirt {
         keys.take("disk_cache", &mut self.disk_cache);
         keys.take("qemu_img", &mut self.qemu_img);
         keys.take_some("bandwidth_mib_per_s_max", &mut self.bandwidth_mib_per_s_max);
+    }
+
+    /// Returns what other hypervisors dial to send guests to the host of that name. With certificates they
+    /// dial over TLS; without, nothing else in the cluster is encrypted either.
+    pub(crate) fn uri_for_peers(&self, host: &HostName, has_certificates: bool) -> String {
+        let transport = if has_certificates { "tls" } else { "tcp" };
+        let default = || format!("qemu+{transport}://{host}/system");
+        self.migration_uri.clone().unwrap_or_else(default)
+    }
+
+    /// Refuses a libvirtd that accepts every client, beside programs that accept none without a certificate.
+    fn check_migration_uri(&self, faults: &mut Vec<String>) {
+        let Some(uri) = &self.migration_uri else {
+            return;
+        };
+        let transport = uri.split("://").next().and_then(|s| s.split_once('+'));
+        if transport.is_some_and(|(_, name)| name == "tcp") && !self.insecure_migration_uri {
+            faults.push(format!(
+                "libvirt.migration_uri = {uri:?} is not allowed with certificates (tls): over plain TCP, \
+                 with auth_tcp = \"none\", every client on the network controls libvirtd; have libvirtd \
+                 listen with TLS and use {:?}, or, in a lab, set libvirt.insecure_migration_uri = true",
+                uri.replacen("+tcp:", "+tls:", 1)
+            ));
+        }
     }
 
     fn validate(&self, faults: &mut Vec<String>) {

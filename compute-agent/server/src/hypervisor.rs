@@ -193,11 +193,10 @@ pub(crate) fn driver(
 
 fn libvirt_config(config: &Config, valid: &Valid) -> libvirt::Config {
     let configured = config.libvirt.clone();
+    let has_certificates = config.listening.encryption.is_configured();
     libvirt::Config {
+        migration_uri: configured.uri_for_peers(&valid.name, has_certificates),
         uri: configured.uri,
-        migration_uri: configured
-            .migration_uri
-            .unwrap_or_else(|| format!("qemu+tcp://{}/system", valid.name)),
         settings: Settings {
             virt_type: match configured.virt_type {
                 Virtualisation::Qemu => VirtType::Qemu,

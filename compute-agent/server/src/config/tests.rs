@@ -45,6 +45,49 @@ fn the_sample_holds_every_default() {
     }
 }
 
+/// Goal: beside certificates, no libvirtd that accepts every client is advertised by default or by mistake.
+#[test]
+fn plain_tcp_between_hypervisors_is_for_labs() {
+    let host = HostName::new("h1").unwrap();
+    let mut config = Config {
+        name: Some("h1".into()),
+        ..Config::default()
+    };
+    let uri = |config: &Config| {
+        let has_certificates = config.listening.encryption.is_configured();
+        config.libvirt.uri_for_peers(&host, has_certificates)
+    };
+    assert_eq!(uri(&config), "qemu+tcp://h1/system");
+    config.libvirt.migration_uri = Some("qemu+tcp://h1/system".into());
+    config.validate().unwrap();
+
+    let encryption = &mut config.listening.encryption;
+    let file = |name: &str| Some(PathBuf::from(name));
+    (encryption.ca, encryption.cert, encryption.key) = (file("a"), file("b"), file("c"));
+    let faults = config.validate().unwrap_err().to_string();
+    for part in [
+        "libvirt.migration_uri",
+        "auth_tcp",
+        "qemu+tls://h1/system",
+        "libvirt.insecure_migration_uri",
+    ] {
+        assert!(faults.contains(part), "{part}: {faults}");
+    }
+    config.driver = DriverKind::Sim;
+    config.validate().unwrap();
+    config.driver = DriverKind::Libvirt;
+    config.libvirt.insecure_migration_uri = true;
+    config.validate().unwrap();
+    config.libvirt.insecure_migration_uri = false;
+    for other in ["qemu+tls://h1:4000/system", "qemu+ssh://root@h1/system"] {
+        config.libvirt.migration_uri = Some(other.into());
+        config.validate().unwrap();
+        assert_eq!(uri(&config), other);
+    }
+    config.libvirt.migration_uri = None;
+    assert_eq!(uri(&config), "qemu+tls://h1/system");
+}
+
 #[test]
 fn all_faults_are_told_at_once() {
     let text = "listne = 1\ncpu_shared_set = \"a\"\ndriver = \"xen\"\n\
