@@ -22,6 +22,7 @@ mod full_disk;
 mod harness;
 mod lab;
 mod libvirt;
+mod libvirt_hosts;
 mod mounts;
 mod nodes;
 mod placement_client;
@@ -104,6 +105,8 @@ const TESTS: &[Test] = &[
     test!(encryption::guests_move_encrypted_and_nothing_of_them_is_on_the_network, [Hypervisor]),
     test!(encryption::a_guest_stays_where_qemu_has_no_valid_certificate, [Hypervisor]),
 
+    test!(libvirt_hosts::the_documented_host_boots_and_moves_a_guest, [Hypervisor]),
+
     test!(system::guests_move_between_real_hosts, [Hypervisor, TwoCpus]),
     test!(system::guests_that_are_off_take_their_disks_along, [Hypervisor]),
 
@@ -132,6 +135,7 @@ const ROLES: &[(&str, fn())] = &[
     ("lab/dial", lab::dial),
     ("lab/libvirt", lab::open_libvirt),
     (encryption::CAPTURE, encryption::capture::run),
+    (libvirt_hosts::VIRSH, libvirt_hosts::virsh),
     (mounts::COME_AND_GO, mounts::come_and_go),
     (mounts::IN_USE, mounts::in_use),
     (nodes::SCENARIOS, nodes::scenarios::play),

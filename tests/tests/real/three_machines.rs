@@ -8,7 +8,7 @@
 
 use std::fs;
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Stdio};
 
 use berth_tests::lab::{Lab, Machine};
@@ -29,16 +29,16 @@ enum How {
 
 /// A block of commands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Block {
-    machine: String,
+pub(crate) struct Block {
+    pub(crate) machine: String,
     how: How,
-    commands: String,
+    pub(crate) commands: String,
     /// What it prints, if that is shown.
     shown: Option<String>,
 }
 
 /// Returns the blocks of a document.
-fn blocks(document: &str) -> Vec<Block> {
+pub(crate) fn blocks(document: &str) -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
     let mut lines = document.lines();
     while let Some(line) = lines.next() {
@@ -93,9 +93,9 @@ fn matches(shown: &[&str], printed: &[&str]) -> bool {
 }
 
 /// A shell on a machine, into which a person types.
-struct Shell {
-    machine: String,
-    directory: PathBuf,
+pub(crate) struct Shell {
+    pub(crate) machine: String,
+    pub(crate) directory: PathBuf,
     child: Child,
     input: ChildStdin,
     typed: u32,
@@ -103,12 +103,17 @@ struct Shell {
 
 impl Shell {
     fn open(machine: &Machine, programs: &Programs) -> Self {
+        Self::open_with(machine, programs.directory())
+    }
+
+    /// As [`Self::open`], with programs from another directory.
+    pub(crate) fn open_with(machine: &Machine, programs: &Path) -> Self {
         let directory = machine.directory().join("home");
         fs::create_dir(&directory).expect("a directory");
         let path = std::env::var("PATH").unwrap_or_default();
         let path = format!(
             "{}:{path}:/usr/sbin:/sbin:/usr/bin:/bin",
-            programs.directory().display()
+            programs.display()
         );
         let log = fs::File::create(machine.directory().join("shell.log")).expect("a log");
         let mut shell = machine.command("sh");
@@ -136,7 +141,7 @@ impl Shell {
 
     /// Types commands, waits until they are done, and returns whether the last of them succeeded,
     /// and what all of them printed.
-    fn command(&mut self, commands: &str) -> (bool, String) {
+    pub(crate) fn command(&mut self, commands: &str) -> (bool, String) {
         self.typed += 1;
         let beside = self
             .directory
@@ -168,7 +173,7 @@ impl Shell {
         (code.trim() == "0", printed)
     }
 
-    fn type_block(&mut self, block: &Block) {
+    pub(crate) fn type_block(&mut self, block: &Block) {
         match block.how {
             How::Once => {
                 // Each line for itself, so that none of them fails unseen.
