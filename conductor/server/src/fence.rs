@@ -141,7 +141,7 @@ impl FenceCommand {
         let outputs = [Head::of(child.stdout.take()), Head::of(child.stderr.take())];
         let group = Group::of(&child);
         let in_time = tokio::time::timeout(self.timeout, group.leader_ended()).await;
-        // What it left behind would act on the host later, when nobody expects it.
+        // What it left behind would act on the host later, when its fence is over.
         drop(group);
         let status = child.wait().await;
         let mut output = String::new();
