@@ -2,7 +2,7 @@
 //!
 //! Not here: which ones those are ([`crate::upgrade`]).
 //!
-//! Invariant: without agents of an older revision nothing is read. The schedulers are read last, so that a
+//! Invariant: where all agents are of the newest revision, no scheduler is read. The schedulers are read last, so that a
 //! volume can begin to be made only in the moment between that and the end of the agent. An agent finishes
 //! what it is making before it ends, and goes on with what it is erasing when it is started again.
 
@@ -42,6 +42,10 @@ impl Operator {
         };
         let pods = owned("v1", "Pod").await?;
         let agents: Vec<Agent> = pods.iter().filter_map(Agent::of_pod).collect();
+        if agents.iter().all(|agent| agent.revision == revision) {
+            // Some are not made yet, and schedulers that do not respond take a pass several seconds.
+            return Ok(Upgrade::default());
+        }
         let inventory = self.schedulers.read(&self.addresses(Some(spec))).await;
         let situation = Situation {
             agents: &agents,

@@ -160,8 +160,18 @@ async fn agents_are_replaced_one_by_one_around_the_volumes() {
     upgrade.start("new", "n1");
     assert_eq!(upgrade.pass().await, (Outcome::Clean, vec![]));
     assert_eq!(upgrade.case.status(RESOURCE).0, Phase::Running);
-    // Without an agent of an older revision neither pods nor schedulers are read.
+    // A node without a pod is nothing to ask the schedulers about.
     let reads = upgrade.scheduler.lock().expect("not poisoned").reads;
+    let removed = upgrade.case.get(&format!("{PODS}/n1")).expect("a pod");
+    let objects = || upgrade.case.store.lock().expect("not poisoned");
+    objects().objects.remove(&format!("{PODS}/n1"));
+    upgrade.count();
+    assert_eq!(upgrade.pass().await, (Outcome::Clean, vec![]));
+    assert_eq!(upgrade.scheduler.lock().expect("not poisoned").reads, reads);
+    upgrade.case.put(&format!("{PODS}/n1"), removed);
+    upgrade.count();
+    upgrade.pass().await;
+    // Without an agent of an older revision neither pods nor schedulers are read.
     assert_eq!(
         upgrade.case.pass("d.example").await,
         (Outcome::Clean, vec![])
