@@ -135,33 +135,38 @@ pub(crate) fn guests_move_encrypted_and_nothing_of_them_is_on_the_network() {
         shared: &shared,
     };
 
-    let mut spec = sample::pinned_spec(1, PageSize::Unspecified);
-    spec.boot = BootSource::Disk;
-    spec.disks = vec![Disk {
-        image: Some("disk.qcow2".to_owned()),
-        format: DiskFormat::Qcow2,
-        size_gib: 1,
-    }];
-    let guest = sample::domain("guest", 5200, spec, sample::pins(0, &[0], None));
+    // Memory, and a disk that is copied: another guest for each, which boots and fills both.
     let copies = [DiskCopy {
         index: 0,
         virtual_bytes: 1 << 30,
     }];
-    hosts.drivers[0].create(&guest).unwrap();
-    assert_eq!(hosts.ask(0, &guest, &format!("fill {IN_MEMORY}")), "filled");
-    assert_eq!(hosts.ask(0, &guest, &format!("store {ON_DISK}")), "stored");
-
-    let plain = hosts.move_guest(0, &guest, &sending(false, false, &copies));
+    let mut reports = Vec::new();
+    for (number, tls) in [(5200, false), (5201, true)] {
+        let mut spec = sample::pinned_spec(1, PageSize::Unspecified);
+        spec.boot = BootSource::Disk;
+        spec.disks = vec![Disk {
+            image: Some("disk.qcow2".to_owned()),
+            format: DiskFormat::Qcow2,
+            size_gib: 1,
+        }];
+        let name = format!("guest-{number}");
+        let guest = sample::domain(&name, number, spec, sample::pins(0, &[0], None));
+        hosts.drivers[0].create(&guest).unwrap();
+        let (fill, store) = (format!("fill {IN_MEMORY}"), format!("store {ON_DISK}"));
+        assert_eq!(hosts.ask(0, &guest, &fill), "filled");
+        assert_eq!(hosts.ask(0, &guest, &store), "stored");
+        reports.push(hosts.move_guest(0, &guest, &sending(tls, false, &copies)));
+        hosts.drivers[1].destroy(guest.uid).unwrap();
+    }
+    let [plain, encrypted] = &reports[..] else {
+        panic!("two moves: {reports:?}");
+    };
     assert!(plain.found[IN_MEMORY] > 1_000, "{plain:?}");
     assert!(plain.found[ON_DISK] > 0, "{plain:?}");
-    let encrypted = hosts.move_guest(1, &guest, &sending(true, false, &copies));
     assert!(
         encrypted.found.values().all(|count| *count == 0),
         "{encrypted:?}"
     );
-    assert_eq!(hosts.ask(0, &guest, "recall"), ON_DISK);
-
-    hosts.drivers[0].destroy(guest.uid).unwrap();
 
     // Post-copy: the pages that the guest fetches, and those that follow.
     let mut spec = sample::pinned_spec(1, PageSize::Unspecified);
@@ -170,7 +175,7 @@ pub(crate) fn guests_move_encrypted_and_nothing_of_them_is_on_the_network() {
         initrd: "initrd".to_owned(),
         cmdline: images.command_line.clone(),
     };
-    let guest = sample::domain("late-guest", 5201, spec, sample::pins(0, &[0], None));
+    let guest = sample::domain("late-guest", 5202, spec, sample::pins(0, &[0], None));
     hosts.drivers[0].create(&guest).unwrap();
     assert_eq!(hosts.ask(0, &guest, &format!("fill {IN_MEMORY}")), "filled");
     let plain = hosts.move_guest(0, &guest, &sending(false, true, &[]));
