@@ -234,7 +234,7 @@ fn entry_bytes(key: &str, value: &str) -> usize {
 }
 
 /// Cuts a text to at most `max` bytes, and marks that it was.
-pub(crate) fn cut(text: &mut String, max: usize) {
+pub fn cut(text: &mut String, max: usize) {
     const MARK: &str = "…";
     if text.len() > max {
         let mut at = max - MARK.len();

@@ -118,6 +118,13 @@ fn refusal(status: Status) -> Refusal {
     status::from_status(&status)
 }
 
+fn is_without_method(status: &Status) -> bool {
+    matches!(
+        status.code(),
+        tonic::Code::Unimplemented | tonic::Code::PermissionDenied
+    )
+}
+
 fn unreadable(invalid: Invalid) -> Refusal {
     // Newer schedulers may send reasons that this conductor does not know: not to be taken for a "no".
     let message = format!("the scheduler's answer cannot be read: {invalid}");
@@ -569,12 +576,10 @@ impl Scheduler {
         let request = VerifyFenceRequest { fence: Some(fence) };
         match call!(self, HostServiceClient.verify_fence, request) {
             Ok(answer) => field::optional(answer.host, "host").map_err(unreadable),
-            Err(status) => match status.code() {
-                // A scheduler of an earlier build, during an upgrade, which may take a method that it
-                // does not know for one that no role may call: as that build, without the lookup.
-                tonic::Code::Unimplemented | tonic::Code::PermissionDenied => Ok(None),
-                _ => Err(refusal(status)),
-            },
+            // A scheduler of an earlier build, during an upgrade, which may take a method that it does
+            // not know for one that no role may call: as that build, without the lookup.
+            Err(status) if is_without_method(&status) => Ok(None),
+            Err(status) => Err(refusal(status)),
         }
     }
 

@@ -8,7 +8,7 @@ use berth_domain::agent::{DestinationCheck, Fence, Reply};
 use berth_domain::id::VmUid;
 use berth_domain::migration::MigrateData;
 use berth_domain::migration_tls::{TlsPolicy, TlsReport, agree};
-use berth_domain::refusal::Refusal;
+use berth_domain::refusal::{Refusal, cut};
 use berth_driver::{Error, Request};
 
 use super::agent::{Agent, CallId, Effect, Start, Work, reply};
@@ -63,9 +63,9 @@ impl Agent {
     fn tls_fault(&self, result: Done) -> Result<Option<String>, Refusal> {
         match result {
             Ok(_) => Ok(None),
-            Err(Error::Refused { message }) => {
-                let end = message.floor_char_boundary(FAULT_MAX);
-                Ok(Some(message[..end].to_owned()))
+            Err(Error::Refused { mut message }) => {
+                cut(&mut message, FAULT_MAX);
+                Ok(Some(message))
             }
             Err(error) => Err(self.refusal(&error)),
         }
