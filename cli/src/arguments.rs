@@ -281,7 +281,7 @@ pub enum Host {
         #[arg(long, value_name = "UUID")]
         request_id: Option<uuid::Uuid>,
     },
-    /// Remove a host without VMs, claims and volumes whose agent was stopped
+    /// Remove a host without VMs, claims and volumes, after its agent was stopped
     ///
     /// `berth host drain` empties a host. Its agent is stopped next: a running one would register the
     /// host again, so a host that is not DOWN is refused.

@@ -109,3 +109,42 @@ fn a_resize_is_not_reverted_to_a_dead_host() {
         }
     }
 }
+
+/// Goal: a guest that was started elsewhere does not go on where it was, also if the host was removed while
+/// it was fenced and registers as a new one. Method: the fence was a lie; the guests are there again with
+/// the agent. The host's own hints lead there.
+#[test]
+fn a_host_that_was_removed_while_fenced_keeps_no_guest_that_left() {
+    let mut cluster = Cluster::builder(PROGRAMS)
+        .schedulers(1)
+        .conductors(1)
+        .host(Host::new("h1"))
+        .host(Host::new("h2"))
+        .start();
+    cluster.wait();
+    cluster.pinned_flavor("one", 1);
+    let _ = cluster.boot("a", "one", "h1");
+    cluster.agents[0].kill();
+    std::fs::write(cluster.folder().join("fence.sh"), "echo off\n").unwrap();
+    cluster.run(&["host", "fence", "h1"]);
+    cluster.run(&["host", "evacuate", "h1"]);
+    cluster.run(&["host", "remove", "h1"]);
+    let runs = |cluster: &Cluster| {
+        let guests = std::fs::read(cluster.guests_file("h1")).unwrap();
+        let guests: Value = serde_json::from_slice(&guests).unwrap();
+        let guests = guests.as_array().expect("a list").clone();
+        guests.iter().any(|guest| guest["phase"] == "Running")
+    };
+    assert!(runs(&cluster), "it is there as before");
+    let programs = &cluster.programs;
+    cluster.agents[0].start(programs);
+    eventually("the guest ends on h1", || {
+        let host = cluster.ask(&["host", "show", "h1"])?["host"].clone();
+        let is_up = host["liveness"] == "Up";
+        (is_up && !runs(&cluster))
+            .then_some(())
+            .ok_or(format!("{host:#}"))
+    });
+    verdict::runs_what_is_claimed(&cluster);
+    verdict::holds(&cluster);
+}
