@@ -212,8 +212,27 @@ impl Agent {
         match result {
             Ok(_) => Ok(Reply::Done),
             Err(error) => {
-                if !error.is_unknown() {
-                    self.forget(vm);
+                match state_in_the_way(&error) {
+                    // A late repetition: the guest has arrived.
+                    Some(DomainState::Running) => self.set_phase(vm, Phase::Running),
+                    // It is here, and not what a preparation leaves.
+                    Some(
+                        DomainState::Paused
+                        | DomainState::MigratingIn
+                        | DomainState::MigratingOut
+                        | DomainState::PostCopyBroken,
+                    ) => {}
+                    Some(
+                        DomainState::Absent
+                        | DomainState::Starting
+                        | DomainState::Prepared
+                        | DomainState::Stopped,
+                    )
+                    | None => {
+                        if !error.is_unknown() {
+                            self.forget(vm);
+                        }
+                    }
                 }
                 Err(self.refusal(&error))
             }
@@ -403,4 +422,12 @@ pub(super) fn status(answer: Answer) -> DomainStatus {
             unreachable!("a status was requested, not {other:?}")
         }
     }
+}
+
+/// Returns the state of the guest because of which the driver refused.
+fn state_in_the_way(error: &Error) -> Option<DomainState> {
+    if let Error::WrongState { state, .. } = error {
+        return Some(*state);
+    }
+    None
 }
