@@ -43,7 +43,6 @@ const FOREIGN: &[(&str, &str, &str)] = &[
     ),
     ("scheduler/server/src/service/volume.rs", "room", GRPC_PATH),
     ("csi/controller/src/controller/race.rs", "room", GRPC_PATH),
-    ("csi/operator/src/fake_scheduler.rs", "room", GRPC_PATH),
     (
         "domain/src/audit.rs",
         "asked",
