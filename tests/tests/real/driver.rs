@@ -29,7 +29,7 @@ use berth_tls::hypervisor::{self, QEMU_DIRECTORY};
 const MEMORY_MIB: u64 = 64;
 
 /// Booting takes 5 s on an idle machine.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(240);
 
 /// Returns where the sockets lie: the same path everywhere, but of each machine alone, as all
 /// of `/run` is.

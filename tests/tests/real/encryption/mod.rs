@@ -25,7 +25,7 @@ use capture::{Capture, Report};
 use crate::driver::{driver, driver_at, guest, impossible, moved, remove_sockets, runtime_dir};
 
 /// Booting takes 5 s on an idle machine.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(240);
 
 /// Words that are nowhere else: not in a domain's XML, and not in the image.
 const IN_MEMORY: &str = "kept-in-memory-3f9c1d77a2";
