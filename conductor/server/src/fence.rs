@@ -2,7 +2,7 @@
 //!
 //! Invariants: only an exit status of 0 within the time counts; the host's agent that was known
 //! before the command began is what the record is about; no command runs for a request that was
-//! carried out before or that the scheduler would refuse; nothing that the command started in its
+//! carried out before or that the scheduler would refuse, if the scheduler knows `VerifyFence`; nothing that the command started in its
 //! process group is left when its outcome is reported.
 
 use std::collections::HashMap;

@@ -115,7 +115,7 @@ impl State {
     }
 
     /// Returns whether the VM of a domain rests on another host, and this one has no claim of it: the
-    /// domain is a second one. Its claim tells it apart from one that comes to the host later.
+    /// domain is a second one. Its claim distinguishes it from one that comes to the host later.
     fn is_elsewhere(&self, host: &Host, domain: &Unknown) -> bool {
         let vm = VmName::new(&domain.name).ok();
         let Some(vm) = vm.and_then(|name| self.vm(&name)) else {

@@ -78,8 +78,19 @@ impl Agent {
     ) -> Vec<Effect> {
         let vm = domain.uid;
         self.fences.of(vm).erased = domain.claim.map(|claim| (operation, claim));
-        let (token, effect) = self.driver(vm, id, Work::Disks, Request::MakeDisks(domain));
-        self.queues.entry(vm).or_default().busy = Some(token);
+        self.go_on(vm, id, Work::Disks, Request::MakeDisks(domain))
+    }
+
+    /// Makes the next request of the call that is being done.
+    pub(super) fn go_on(
+        &mut self,
+        vm: VmUid,
+        id: Option<CallId>,
+        work: Work,
+        request: Request,
+    ) -> Vec<Effect> {
+        let (token, effect) = self.driver(vm, id, work, request);
+        self.take_queue(vm, token);
         vec![effect]
     }
 

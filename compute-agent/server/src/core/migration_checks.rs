@@ -156,19 +156,6 @@ impl Agent {
             ))
     }
 
-    /// Makes the next request of the call that is being done.
-    fn go_on(
-        &mut self,
-        vm: VmUid,
-        id: Option<CallId>,
-        work: Work,
-        request: Request,
-    ) -> Vec<Effect> {
-        let (token, effect) = self.driver(vm, id, work, request);
-        self.queues.entry(vm).or_default().busy = Some(token);
-        vec![effect]
-    }
-
     fn agreed(
         &self,
         destination: &DestinationCheck,

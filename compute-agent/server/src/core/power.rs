@@ -324,7 +324,7 @@ impl Agent {
         self.take_queue(vm, token);
     }
 
-    fn take_queue(&mut self, vm: VmUid, token: Token) {
+    pub(super) fn take_queue(&mut self, vm: VmUid, token: Token) {
         self.queues.entry(vm).or_default().busy = Some(token);
     }
 

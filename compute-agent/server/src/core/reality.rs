@@ -31,7 +31,8 @@ pub struct Expectation {
     pub expected: Vec<Expected>,
     /// What is recorded as unknown: no claim expects it.
     pub unknown: Vec<Unknown>,
-    /// What is to be stopped and removed: the host was fenced, and these were started elsewhere.
+    /// What is to be stopped and removed: these run elsewhere; or the host was fenced, and their VMs are
+    /// gone.
     pub lost: Vec<(VmUid, Option<ClaimId>)>,
     /// Whether the host was fenced, so that finding nothing is worth telling.
     pub fenced: bool,

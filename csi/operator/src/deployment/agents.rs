@@ -2,9 +2,10 @@
 //!
 //! Not here: which ones those are ([`crate::upgrade`]).
 //!
-//! Invariant: where all agents are of the newest revision, no scheduler is read. The schedulers are read last, so that a
-//! volume can begin to be made only in the moment between that and the end of the agent. An agent finishes
-//! what it is making before it ends, and goes on with what it is erasing when it is started again.
+//! Invariant: where all agents are of the newest revision, no scheduler is read. The schedulers are read
+//! last, so that a volume can begin to be made only in the moment between that and the end of the agent. An
+//! agent finishes what it is making before it ends, and goes on with what it is erasing when it is started
+//! again.
 
 use serde_json::Value;
 

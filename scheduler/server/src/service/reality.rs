@@ -208,9 +208,7 @@ impl FenceRequest {
         };
         state.examine(&envelope).map(|()| None)
     }
-}
 
-impl FenceRequest {
     /// The refusal of a repetition after the host has come back.
     fn fenced_before(&self, reused: Refusal) -> Refusal {
         let host = &self.host;

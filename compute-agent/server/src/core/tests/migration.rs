@@ -234,22 +234,30 @@ fn a_guest_that_arrives_or_has_arrived_is_not_rolled_back_or_destroyed_on_the_wa
     assert_eq!(rig.state(&h2, &guest), DomainState::Running);
 }
 
-/// Goal: a repeated preparation that comes late does not make an agent forget a guest that has arrived.
+/// Goal: a repeated preparation that comes late does not make an agent forget a guest that arrives or has
+/// arrived. Method: its state is queried last while it arrives, or not at all, so that the agent of h2 does
+/// not know that it is there.
 #[test]
 fn a_late_preparation_is_refused_and_its_guest_stays_known() {
-    let (h1, h2) = (host("h1"), host("h2"));
-    let (mut rig, guest) = rig();
-    let data = rig.ready(&h1, &h2, &guest, sample::pins(0, &[3, 2], None));
-    rig.send(&h1, &guest, 1, &data).unwrap();
-    rig.settle();
-    // The state was not queried since: the agent of h2 does not know yet that the guest is there.
-    let refused = rig.prepare(&h2, &guest, 1, &data).unwrap_err();
-    assert_eq!(refused.reason, "GUEST_RUNS_HERE");
-    // It can be moved on from there.
-    let back = guest.under(78, 3);
-    let data = rig.ready(&h2, &h1, &back, sample::pins(0, &[1, 2], None));
-    assert_eq!(rig.send(&h2, &back, 1, &data), Ok(Reply::Done));
-    while rig.state(&h1, &back) != DomainState::Running {}
+    for (is_arriving, reason) in [(true, "GUEST_ARRIVES"), (false, "GUEST_RUNS_HERE")] {
+        let (h1, h2) = (host("h1"), host("h2"));
+        let (mut rig, guest) = rig();
+        let data = rig.ready(&h1, &h2, &guest, sample::pins(0, &[3, 2], None));
+        rig.send(&h1, &guest, 1, &data).unwrap();
+        match is_arriving {
+            true => while rig.state(&h2, &guest) != DomainState::MigratingIn {},
+            false => rig.settle(),
+        }
+        let refused = rig.prepare(&h2, &guest, 1, &data).unwrap_err();
+        assert_eq!(refused.reason, reason);
+        rig.settle();
+        assert_eq!(rig.state(&h2, &guest), DomainState::Running);
+        // It can be moved on from there.
+        let back = guest.under(78, 3);
+        let data = rig.ready(&h2, &h1, &back, sample::pins(0, &[1, 2], None));
+        assert_eq!(rig.send(&h2, &back, 1, &data), Ok(Reply::Done));
+        while rig.state(&h1, &back) != DomainState::Running {}
+    }
 }
 
 /// The agents' memory is gone, the hypervisors' is not.
