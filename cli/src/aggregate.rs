@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::arguments::{Aggregate as Verb, AvailabilityZone};
 use crate::session::{Session, read_all, request_id, resource, short};
-use crate::{all_pages, call, output};
+use crate::{all_pages, call, output, read};
 
 /// Runs the command.
 ///
@@ -46,7 +46,7 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 name: resource("aggregates", &aggregate),
                 ..Default::default()
             };
-            let response = call!(session, AggregateServiceClient, get_aggregate, request)?;
+            let response = read!(session, AggregateServiceClient, get_aggregate, request)?;
             show(session, response.aggregate)
         }
         Verb::Delete { aggregate } => {

@@ -15,7 +15,7 @@ use serde_json::json;
 
 use crate::arguments::{Audit as Verb, AuditList};
 use crate::session::{Session, read_all, resource};
-use crate::{call, migration, output};
+use crate::{migration, output, read};
 
 /// The largest page that a scheduler returns.
 const PAGE_MAX: i32 = 1000;
@@ -107,14 +107,14 @@ async fn list(session: &Session, args: AuditList) -> anyhow::Result<()> {
         filter: Some(filter.clone()),
         ..ListAuditEntriesRequest::default()
     };
-    let response = call!(session, AuditServiceClient, list_audit_entries, request)?;
+    let response = read!(session, AuditServiceClient, list_audit_entries, request)?;
     let entries: Vec<Entry> = read_all(response.audit_entries)?;
     let request = ListRefusalsRequest {
         page_size,
         filter: Some(filter),
         ..ListRefusalsRequest::default()
     };
-    let response = call!(session, AuditServiceClient, list_refusals, request)?;
+    let response = read!(session, AuditServiceClient, list_refusals, request)?;
     let refused: Vec<Refused> = read_all(response.refusals)?;
     let entries = entries.into_iter().map(Line::Entry);
     let mut lines: Vec<Line> = entries
@@ -194,7 +194,7 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
         name: resource("auditEntries", name),
         ..GetAuditEntryRequest::default()
     };
-    let response = call!(session, AuditServiceClient, get_audit_entry, request)?;
+    let response = read!(session, AuditServiceClient, get_audit_entry, request)?;
     let entry: Entry = response.audit_entry.unwrap_or_default().try_into()?;
     if session.json() {
         return output::json(&entry);
@@ -229,7 +229,7 @@ async fn show_refused(session: &Session, number: &str) -> anyhow::Result<()> {
     };
     loop {
         let page = request.clone();
-        let response = call!(session, AuditServiceClient, list_refusals, page)?;
+        let response = read!(session, AuditServiceClient, list_refusals, page)?;
         let refused: Vec<Refused> = read_all(response.refusals)?;
         if let Some(refused) = refused.iter().find(|r| r.number.to_string() == number) {
             return refusal(session, refused);

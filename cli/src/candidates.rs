@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use crate::arguments::{Candidates, Group, GroupPolicy, Order, ProviderFilter};
 use crate::output::Lines;
 use crate::session::{Session, resource, short};
-use crate::{call, draw, output};
+use crate::{draw, output, read};
 
 /// The most requirements that are shown to people, so that the reason fits on a screen.
 const REMOVALS_SHOWN: usize = 16;
@@ -62,7 +62,7 @@ async fn find(
     session: &Session,
     request: FindAllocationCandidatesRequest,
 ) -> Result<SearchResult, Refusal> {
-    let mut stream = call!(
+    let mut stream = read!(
         session,
         PlacementServiceClient,
         find_allocation_candidates,

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::arguments::Cluster as Verb;
 use crate::session::{Session, request_id, resource, short};
-use crate::{all_pages, call, output, revocation, upgrade};
+use crate::{all_pages, call, output, read, revocation, upgrade};
 
 /// Runs the command.
 ///
@@ -121,7 +121,7 @@ fn service_json(service: &Service) -> serde_json::Value {
 
 async fn status(session: &Session) -> anyhow::Result<()> {
     let request = GetClusterStatusRequest {};
-    let status = call!(session, ClusterServiceClient, get_cluster_status, request)?;
+    let status = read!(session, ClusterServiceClient, get_cluster_status, request)?;
     let services = registered(session).await?;
     let leader = leader_status(session, &status).await;
     let members = members_with_progress(&status, leader.as_ref());
@@ -178,7 +178,7 @@ async fn status(session: &Session) -> anyhow::Result<()> {
 
 async fn memory(session: &Session) -> anyhow::Result<()> {
     let request = GetClusterStatusRequest {};
-    let status = call!(session, ClusterServiceClient, get_cluster_status, request)?;
+    let status = read!(session, ClusterServiceClient, get_cluster_status, request)?;
     if session.json() {
         let retained: Vec<_> = status.retained.iter().map(retained_json).collect();
         return output::json(&json!({"member_id": status.member_id, "retained": retained}));

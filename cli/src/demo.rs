@@ -29,7 +29,7 @@ use crate::dev::{Cluster, Plan};
 use crate::output::{self, Format, Lines};
 use crate::session::{Session, not_begun, request_id, resource};
 use crate::sides::Sides;
-use crate::{call, draw, progress};
+use crate::{call, draw, progress, read};
 
 /// vCPU -> host CPU.
 type Pins = BTreeMap<u32, u32>;
@@ -337,7 +337,7 @@ impl Demo {
                 name: operation.to_owned(),
                 ..Default::default()
             };
-            let response = call!(self.session, OperationServiceClient, get_operation, request)?;
+            let response = read!(self.session, OperationServiceClient, get_operation, request)?;
             let operation: Operation = response.operation.unwrap_or_default().try_into()?;
             if operation.log.iter().any(|entry| entry.step == step) {
                 return Ok(());
@@ -352,7 +352,7 @@ impl Demo {
 
     async fn leader(&self) -> anyhow::Result<String> {
         let request = GetClusterStatusRequest {};
-        Ok(call!(
+        Ok(read!(
             self.session,
             ClusterServiceClient,
             get_cluster_status,
@@ -367,7 +367,7 @@ impl Demo {
             name: resource("vms", vm),
             ..Default::default()
         };
-        let response = call!(self.session, SchedulerServiceClient, get_vm, request)?;
+        let response = read!(self.session, SchedulerServiceClient, get_vm, request)?;
         let record: Vm = response.vm.unwrap_or_default().try_into()?;
         let claims = response.claims.into_iter().map(TryInto::try_into);
         let mut claims = claims.collect::<Result<Vec<Claim>, _>>()?;
@@ -382,7 +382,7 @@ impl Demo {
             name: resource("hosts", host),
             ..Default::default()
         };
-        let response = call!(self.session, HostServiceClient, get_host, request)?;
+        let response = read!(self.session, HostServiceClient, get_host, request)?;
         let record: Host = response.host.unwrap_or_default().try_into()?;
         let claims = response.claims.into_iter().map(TryInto::try_into);
         let used = response

@@ -12,7 +12,7 @@ use berth_proto::types::v1 as wire;
 
 use crate::arguments::Flavor as Verb;
 use crate::session::{Session, creator, request_id, resource};
-use crate::{all_pages, call, output};
+use crate::{all_pages, call, output, read};
 
 /// Runs the command.
 ///
@@ -67,7 +67,7 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 name: resource("flavors", &flavor),
                 ..Default::default()
             };
-            let response = call!(session, SchedulerServiceClient, get_flavor, request)?;
+            let response = read!(session, SchedulerServiceClient, get_flavor, request)?;
             show(session, &response.flavor.unwrap_or_default().try_into()?)
         }
         Verb::Delete { flavor } => {
@@ -91,7 +91,7 @@ async fn warn_of_missing_aliases(session: &Session, flavor: &Flavor) {
             name: alias.resource_name(),
             ..Default::default()
         };
-        let response = call!(session, SchedulerServiceClient, get_pci_alias, request);
+        let response = read!(session, SchedulerServiceClient, get_pci_alias, request);
         if response.is_err_and(|refusal| refusal.code == Code::NotFound) {
             output::message(format!(
                 "warning: pci alias {alias} does not exist yet; make it before the first VM: \

@@ -19,7 +19,7 @@ use serde_json::json;
 use crate::arguments::{Host as Verb, HostPmem};
 use crate::session::{Session, conduct, read_all, request_id, resource};
 use crate::sides::Sides;
-use crate::{all_pages, call, draw, memory, output};
+use crate::{all_pages, call, draw, memory, output, read};
 
 /// Runs the command.
 ///
@@ -91,30 +91,29 @@ async fn fence(
     id: Option<uuid::Uuid>,
 ) -> anyhow::Result<()> {
     let resource = resource("hosts", name);
-    let host = if confirm_off {
+    let id = request_id(id);
+    let fenced_host = if confirm_off {
         let request = FenceHostRequest {
             name: resource,
             method: fence::Method::Operator.into(),
-            request_id: request_id(id),
+            request_id: id.clone(),
             ..Default::default()
         };
-        call!(session, HostServiceClient, fence_host, request)?.host
+        call!(session, HostServiceClient, fence_host, request).map(|response| response.host)
     } else {
         let request = conductor::FenceHostRequest {
             name: resource,
-            request_id: request_id(id),
+            request_id: id.clone(),
         };
-        let id = request.request_id.clone();
-        let fenced = conduct!(session.conductor().await?, fence_host, request);
-        let fenced = fenced.map_err(|refusal| match refusal.reason.as_str() {
-            OUTCOME_UNKNOWN => refusal.with_hint(format!(
-                "`berth host show {name}` says whether it is fenced; the same command with \
-                 --request-id {id} does not run the fence command again once its success is recorded"
-            )),
-            _ => refusal,
-        });
-        fenced?.host
+        conduct!(session.conductor().await?, fence_host, request).map(|response| response.host)
     };
+    let host = fenced_host.map_err(|refusal| match &*refusal.reason {
+        OUTCOME_UNKNOWN => refusal.with_hint(format!(
+            "`berth host show {name}` says whether it is fenced; the same command with \
+             --request-id {id} does not run the fence command again once its success is recorded"
+        )),
+        _ => refusal,
+    })?;
     let host: Host = host.unwrap_or_default().try_into()?;
     if session.json() {
         return output::json(&json!({"host": host}));
@@ -252,7 +251,7 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
         name: resource("hosts", name),
         ..Default::default()
     };
-    let response = call!(session, HostServiceClient, get_host, request)?;
+    let response = read!(session, HostServiceClient, get_host, request)?;
     let host: Host = response.host.unwrap_or_default().try_into()?;
     let claims: Vec<Claim> = read_all(response.claims)?;
     let measured = signals::of(session, &host.name).await;

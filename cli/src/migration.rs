@@ -22,7 +22,7 @@ use tonic::Streaming;
 use crate::arguments::Migration as Verb;
 use crate::bar::Bar;
 use crate::session::{Session, ended, not_begun, read_all, request_id, resource};
-use crate::{all_pages, call, output, progress};
+use crate::{all_pages, output, progress, read};
 
 /// Runs the command.
 ///
@@ -189,7 +189,7 @@ pub async fn get(session: &Session, migration: &str) -> anyhow::Result<Migration
         name: resource("migrations", migration),
         ..Default::default()
     };
-    let response = call!(session, SchedulerServiceClient, get_migration, request)?;
+    let response = read!(session, SchedulerServiceClient, get_migration, request)?;
     Ok(response.migration.unwrap_or_default().try_into()?)
 }
 

@@ -10,7 +10,7 @@ use berth_proto::operation::v1::{
 use crate::arguments::Operation as Verb;
 use crate::migration::time;
 use crate::session::{Session, creator, read_all, request_id, resource};
-use crate::{all_pages, call, drained, output, progress};
+use crate::{all_pages, call, drained, output, progress, read};
 
 /// Runs the command.
 ///
@@ -52,7 +52,7 @@ async fn get(session: &Session, operation: &str) -> anyhow::Result<Operation> {
         name: resource("operations", operation),
         ..Default::default()
     };
-    let response = call!(session, OperationServiceClient, get_operation, request)?;
+    let response = read!(session, OperationServiceClient, get_operation, request)?;
     Ok(response.operation.unwrap_or_default().try_into()?)
 }
 

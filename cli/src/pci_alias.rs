@@ -9,7 +9,7 @@ use berth_proto::types::v1 as wire;
 
 use crate::arguments::{PciAlias as Verb, PciPolicy};
 use crate::session::{Session, read_all, request_id, resource};
-use crate::{all_pages, call, output};
+use crate::{all_pages, call, output, read};
 
 /// The network that a function is connected to.
 const NETWORK: &str = "physical_network";
@@ -57,7 +57,7 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 name: resource("pciAliases", &alias),
                 ..Default::default()
             };
-            let response = call!(session, SchedulerServiceClient, get_pci_alias, request)?;
+            let response = read!(session, SchedulerServiceClient, get_pci_alias, request)?;
             show(session, &response.pci_alias.unwrap_or_default().try_into()?)
         }
         Verb::Delete { alias } => {

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::arguments::{Policy as Verb, PolicyScope};
 use crate::session::{Session, request_id, resource};
-use crate::{call, memory, output};
+use crate::{call, memory, output, read};
 
 /// Runs the command.
 ///
@@ -25,7 +25,7 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 host: host.as_deref().map_or_else(String::new, of_host),
                 ..Default::default()
             };
-            let response = call!(session, PolicyServiceClient, get_scheduling_policy, request)?;
+            let response = read!(session, PolicyServiceClient, get_scheduling_policy, request)?;
             match response.memory {
                 Some(memory) => memory::show(session, &host.unwrap_or_default(), &memory),
                 None => show(session, &response.policy.unwrap_or_default().try_into()?),

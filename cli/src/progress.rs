@@ -13,7 +13,7 @@ use tonic::Streaming;
 
 use crate::bar::Bar;
 use crate::session::{Session, resource};
-use crate::{call, drained, migration, output};
+use crate::{drained, migration, output, read};
 
 /// How long one call waits for an update; then it is repeated.
 const WAIT_SECONDS: i64 = 1;
@@ -93,7 +93,7 @@ async fn wait_for_update(session: &Session, operation: String) -> anyhow::Result
             nanos: 0,
         }),
     };
-    let response = call!(session, OperationServiceClient, wait_operation, request)?;
+    let response = read!(session, OperationServiceClient, wait_operation, request)?;
     Ok(response.operation.unwrap_or_default().try_into()?)
 }
 

@@ -15,7 +15,7 @@ use serde_json::json;
 
 use crate::arguments::{Provider as Verb, ProviderList};
 use crate::session::{Session, request_id, resource};
-use crate::{all_pages, call, candidates, output};
+use crate::{all_pages, call, candidates, output, read};
 
 /// Runs the command.
 ///
@@ -136,7 +136,7 @@ async fn get(session: &Session, provider: &str) -> anyhow::Result<ResourceProvid
         name: resource("resourceProviders", provider),
         ..Default::default()
     };
-    let response = call!(
+    let response = read!(
         session,
         PlacementServiceClient,
         get_resource_provider,
@@ -205,7 +205,7 @@ async fn show(session: &Session, provider: &str) -> anyhow::Result<()> {
         resource_provider: resource("resourceProviders", provider),
         ..Default::default()
     };
-    let usage = call!(session, PlacementServiceClient, get_usage, request)?;
+    let usage = read!(session, PlacementServiceClient, get_usage, request)?;
     if session.json() {
         return output::json(
             &json!({"provider": record, "used": usage.used, "capacity": usage.capacity}),

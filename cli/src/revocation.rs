@@ -15,7 +15,7 @@ use berth_tls::authority;
 use serde_json::{Value, json};
 
 use crate::session::{Session, request_id};
-use crate::{call, migration, output};
+use crate::{call, migration, output, read};
 
 pub(crate) async fn revoke(
     session: &Session,
@@ -63,7 +63,7 @@ pub(crate) async fn reinstate(session: &Session, certificate: &str) -> anyhow::R
 
 pub(crate) async fn list(session: &Session) -> anyhow::Result<()> {
     let request = ListRevokedCertificatesRequest::default();
-    let response = call!(
+    let response = read!(
         session,
         ClusterServiceClient,
         list_revoked_certificates,

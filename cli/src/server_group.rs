@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::arguments::ServerGroup as Verb;
 use crate::session::{Session, creator, request_id, resource, short};
-use crate::{all_pages, call, migration, output};
+use crate::{all_pages, call, migration, output, read};
 
 /// Runs the command.
 ///
@@ -51,7 +51,7 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 name: resource("serverGroups", &group),
                 ..Default::default()
             };
-            let response = call!(session, ServerGroupServiceClient, get_server_group, request)?;
+            let response = read!(session, ServerGroupServiceClient, get_server_group, request)?;
             let group = response.server_group.unwrap_or_default();
             show(session, group, &response.members)
         }

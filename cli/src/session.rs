@@ -83,20 +83,32 @@ impl Session {
         self.output == Format::Json
     }
 
-    /// Calls the scheduler that leads, following it when it changes.
+    /// Has the scheduler that leads change something, following it when it changes.
     ///
     /// # Errors
     ///
-    /// The scheduler's refusal, or that no scheduler could be reached.
+    /// The scheduler's refusal, that no scheduler could be reached, or that the outcome is unknown.
     pub async fn scheduler<T, F>(&self, call: impl Fn(Channel) -> F) -> Result<T, Refusal>
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
         self.learning.get_or_init(|| self.start_learning());
-        self.scheduler
-            .call(call)
-            .await
-            .map_err(|status| with_hint(from_status(&status)))
+        let response = self.scheduler.call(call).await;
+        response.map_err(|status| with_hint(from_status(&status)))
+    }
+
+    /// As [`Self::scheduler`], where nothing is changed.
+    ///
+    /// # Errors
+    ///
+    /// The scheduler's refusal, or that no scheduler could be reached.
+    pub async fn read<T, F>(&self, call: impl Fn(Channel) -> F) -> Result<T, Refusal>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        self.learning.get_or_init(|| self.start_learning());
+        let response = self.scheduler.read(call).await;
+        response.map_err(|status| with_hint(from_status(&status)))
     }
 
     /// Learns the schedulers now: for a command that goes on for long.
@@ -151,7 +163,7 @@ impl Session {
     ) -> Result<ConductorServiceClient<Channel>, Refusal> {
         let list = ListServicesRequest::default();
         let services = self
-            .scheduler(|channel| {
+            .read(|channel| {
                 let list = list.clone();
                 async move { ClusterServiceClient::new(channel).list_services(list).await }
             })
@@ -217,25 +229,35 @@ macro_rules! conduct {
 pub(crate) use conduct;
 
 /// Returns why a conductor did not carry a request out; or that this is not known, where the
-/// connection broke before it answered. The request id is that of a command that can be repeated with
-/// it.
+/// connection broke before it answered, or where it does not know. The request id is that of a command
+/// that can be repeated with it.
 #[must_use]
 pub fn not_begun(status: &Status, request_id: Option<&str>) -> Refusal {
-    if !client::is_unanswered(status) {
-        return from_status(status);
+    let refusal = match client::is_unanswered(status) {
+        true => {
+            let message = "the conductor was lost before it answered; the request may or may not be carried out";
+            Refusal::new(Code::Unavailable, OUTCOME_UNKNOWN, message)
+        }
+        false => from_status(status),
+    };
+    if refusal.reason != OUTCOME_UNKNOWN {
+        return refusal;
     }
-    let message =
-        "the conductor was lost before it answered; the request may or may not be carried out";
     let repeat = request_id.map(|id| {
         format!("; the same command with --request-id {id} is carried out once, however often it is repeated")
     });
-    Refusal::new(Code::Unavailable, OUTCOME_UNKNOWN, message).with_hint(format!(
+    refusal.with_hint(format!(
         "`berth operation list` shows what has begun, maybe a moment later{}",
         repeat.unwrap_or_default()
     ))
 }
 
 fn with_hint(refusal: Refusal) -> Refusal {
+    if refusal.reason == OUTCOME_UNKNOWN {
+        return refusal.with_hint(
+            "`berth audit list` shows whether it was carried out, maybe a moment later",
+        );
+    }
     if refusal.reason == client::UNREACHABLE && refusal.hint.is_none() {
         return refusal.with_hint(
             "start one (berth dev, or berth-scheduler), or name one: \
@@ -310,7 +332,7 @@ macro_rules! all_pages {
         let mut request = $request;
         loop {
             let page = $session
-                .scheduler(|channel| {
+                .read(|channel| {
                     let request = request.clone();
                     async move { $client::new(channel).$method(request).await }
                 })
@@ -324,7 +346,21 @@ macro_rules! all_pages {
     }};
 }
 
-/// Calls one method of the scheduler that leads.
+/// Calls one method of the scheduler that leads, which changes nothing.
+#[macro_export]
+macro_rules! read {
+    ($session:expr, $client:ident, $method:ident, $request:expr) => {{
+        let request = $request;
+        $session
+            .read(|channel| {
+                let request = request.clone();
+                async move { $client::new(channel).$method(request).await }
+            })
+            .await
+    }};
+}
+
+/// Calls one method of the scheduler that leads, which may change something.
 #[macro_export]
 macro_rules! call {
     ($session:expr, $client:ident, $method:ident, $request:expr) => {{

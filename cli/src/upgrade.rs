@@ -18,7 +18,7 @@ use serde_json::json;
 use crate::arguments::Upgrade as Verb;
 use crate::cluster::{cluster_version, leader_status, registered, version_of};
 use crate::session::{Session, request_id, resource, short};
-use crate::{all_pages, call, output};
+use crate::{all_pages, call, output, read};
 
 /// The maximum number of hosts that are named.
 const NAMED_MAX: usize = 8;
@@ -145,7 +145,7 @@ impl Versions {
 
 async fn status(session: &Session) -> anyhow::Result<()> {
     let request = GetClusterStatusRequest {};
-    let status = call!(session, ClusterServiceClient, get_cluster_status, request)?;
+    let status = read!(session, ClusterServiceClient, get_cluster_status, request)?;
     // Only the leader receives the versions of all members.
     let status = leader_status(session, &status).await.unwrap_or(status);
     let conductors = registered(session).await?;

@@ -34,7 +34,7 @@ use serde_json::json;
 use crate::arguments::{Run, Transfer, Vm as Verb, VmCreate};
 use crate::session::{Session, conduct, creator, ended, read_all, request_id, resource, short};
 use crate::sides::Sides;
-use crate::{all_pages, call, draw, migration, output, progress};
+use crate::{all_pages, draw, migration, output, progress, read};
 
 /// Runs the command.
 ///
@@ -107,7 +107,7 @@ async fn create(session: &Session, options: VmCreate) -> anyhow::Result<()> {
             validate_only: true,
             ..Default::default()
         };
-        let response = call!(session, SchedulerServiceClient, schedule_vm, request)?;
+        let response = read!(session, SchedulerServiceClient, schedule_vm, request)?;
         return explain(
             session,
             &options.vm,
@@ -253,7 +253,7 @@ async fn explain_migration(
         validate_only: true,
         ..Default::default()
     };
-    let response = call!(session, SchedulerServiceClient, schedule_migration, request)?;
+    let response = read!(session, SchedulerServiceClient, schedule_migration, request)?;
     explain(session, vm, response.explanation.unwrap_or_default()).await
 }
 
@@ -263,7 +263,7 @@ async fn host_of(session: &Session, host: &str) -> anyhow::Result<Host> {
         name: resource("hosts", host),
         ..Default::default()
     };
-    let response = call!(session, HostServiceClient, get_host, request)?;
+    let response = read!(session, HostServiceClient, get_host, request)?;
     Ok(response.host.unwrap_or_default().try_into()?)
 }
 
@@ -318,7 +318,7 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
         name: resource("vms", name),
         ..Default::default()
     };
-    let response = call!(session, SchedulerServiceClient, get_vm, request)?;
+    let response = read!(session, SchedulerServiceClient, get_vm, request)?;
     let lost = response.lost;
     let wire = response.vm.unwrap_or_default();
     let task = wire.task.clone();

@@ -19,7 +19,7 @@ use crate::draw::bytes;
 use crate::draw::volumes::{Drawn, draw};
 use crate::output::Lines;
 use crate::session::{Session, creator, request_id, resource, short};
-use crate::{all_pages, call, output};
+use crate::{all_pages, call, output, read};
 
 /// The maximum wait for a volume, and the pause between two polls.
 const WAIT_MAX: Duration = Duration::from_secs(300);
@@ -47,7 +47,7 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 region: region.unwrap_or_default(),
                 required_bytes: size,
             };
-            let plan = call!(session, VolumeServiceClient, plan_volume_room, request)?;
+            let plan = read!(session, VolumeServiceClient, plan_volume_room, request)?;
             show_space_plan(session, &host, size, &plan)
         }
     }
@@ -126,7 +126,7 @@ async fn made(session: &Session, mut volume: Volume) -> anyhow::Result<Volume> {
             name: resource("volumes", volume.id.as_str()),
             ..GetVolumeRequest::default()
         };
-        let response = session.scheduler(|channel| {
+        let response = session.read(|channel| {
             let request = request.clone();
             async move { VolumeServiceClient::new(channel).get_volume(request).await }
         });
@@ -175,7 +175,7 @@ async fn find_wire(session: &Session, text: &str) -> anyhow::Result<v1::Volume> 
         true => request.name = resource("volumes", text),
         false => request.display_name = text.to_owned(),
     }
-    let response = call!(session, VolumeServiceClient, get_volume, request)?;
+    let response = read!(session, VolumeServiceClient, get_volume, request)?;
     Ok(response.volume.unwrap_or_default())
 }
 
@@ -277,7 +277,7 @@ async fn capacity(session: &Session, hosts: &[String]) -> anyhow::Result<()> {
         hosts: hosts.iter().map(|host| resource("hosts", host)).collect(),
         ..GetVolumeCapacityRequest::default()
     };
-    let response = call!(session, VolumeServiceClient, get_volume_capacity, request)?;
+    let response = read!(session, VolumeServiceClient, get_volume_capacity, request)?;
     if session.json() {
         return output::json(&json!({
             "available_bytes": response.available_bytes,
@@ -380,7 +380,7 @@ pub async fn of_host(
         hosts: vec![resource("hosts", host)],
         ..GetVolumeCapacityRequest::default()
     };
-    let response = session.scheduler(|channel| {
+    let response = session.read(|channel| {
         let request = request.clone();
         async move {
             let mut client = VolumeServiceClient::new(channel);

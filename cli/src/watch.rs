@@ -16,7 +16,7 @@ use tonic::Streaming;
 
 use crate::arguments::{Watch, WatchKind};
 use crate::session::{Session, ended};
-use crate::{audit, call, host, migration, operation, output, progress, vm};
+use crate::{audit, host, migration, operation, output, progress, read, vm};
 
 /// The wait before a watch that ended is restarted.
 const AGAIN_AFTER: Duration = Duration::from_millis(200);
@@ -37,7 +37,7 @@ pub async fn run(session: &Session, args: Watch) -> anyhow::Result<()> {
             after_revision: state.revision,
             progress_interval: None,
         };
-        let ended = match call!(session, EventServiceClient, watch, request) {
+        let ended = match read!(session, EventServiceClient, watch, request) {
             Ok(stream) => {
                 is_silent = false;
                 if !has_begun {

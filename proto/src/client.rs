@@ -269,8 +269,39 @@ impl SchedulerChannel {
     ///
     /// # Errors
     ///
+    /// What the leader answered; or, once the policy is exhausted, why the last attempt failed, and
+    /// [`OUTCOME_UNKNOWN`](crate::status::OUTCOME_UNKNOWN) where one may have been carried out.
+    pub async fn call<T, F, Fut>(&self, call: F) -> Result<T, Status>
+    where
+        F: FnMut(Channel) -> Fut,
+        Fut: Future<Output = Result<Response<T>, Status>>,
+    {
+        let given_up = match self.attempt(call).await {
+            Ok(answer) => return answer,
+            Err(given_up) => given_up,
+        };
+        Err(status::to_status(&match given_up.in_doubt {
+            true => doubtful(given_up.refusal),
+            false => given_up.refusal,
+        }))
+    }
+
+    /// As [`Self::call`], of a method that changes nothing.
+    ///
+    /// # Errors
+    ///
     /// What the leader answered; or, once the policy is exhausted, why the last attempt failed.
-    pub async fn call<T, F, Fut>(&self, mut call: F) -> Result<T, Status>
+    pub async fn read<T, F, Fut>(&self, call: F) -> Result<T, Status>
+    where
+        F: FnMut(Channel) -> Fut,
+        Fut: Future<Output = Result<Response<T>, Status>>,
+    {
+        let answer = self.attempt(call).await;
+        answer.unwrap_or_else(|given_up| Err(status::to_status(&given_up.refusal)))
+    }
+
+    /// Makes attempts until the policy is exhausted or one is answered.
+    async fn attempt<T, F, Fut>(&self, mut call: F) -> Result<Result<T, Status>, GivenUp>
     where
         F: FnMut(Channel) -> Fut,
         Fut: Future<Output = Result<Response<T>, Status>>,
@@ -284,7 +315,10 @@ impl SchedulerChannel {
         let mut last = None;
         let mut in_doubt = false;
         for _ in 0..self.policy.attempts_max.max(1) {
-            let channel = self.channel_to(&address)?;
+            let channel = match self.channel_to(&address) {
+                Ok(channel) => channel,
+                Err(status) => return Ok(Err(status)),
+            };
             let answer = tokio::time::timeout_at(deadline, call(channel)).await;
             let Ok(answer) = answer else {
                 in_doubt = true;
@@ -293,14 +327,14 @@ impl SchedulerChannel {
             let status = match answer {
                 Ok(response) => {
                     self.lock().current = address;
-                    return Ok(response.into_inner());
+                    return Ok(Ok(response.into_inner()));
                 }
                 Err(status) => status,
             };
             let hint = match follow(&status) {
                 Follow::Answered => {
                     self.lock().current = address;
-                    return Err(status);
+                    return Ok(Err(status));
                 }
                 Follow::Elsewhere(hint) => hint,
             };
@@ -324,10 +358,7 @@ impl SchedulerChannel {
         }
         self.lock().current = address;
         let refusal = self.exhausted(last, &silent);
-        Err(status::to_status(&match in_doubt {
-            true => doubtful(refusal),
-            false => refusal,
-        }))
+        Err(GivenUp { refusal, in_doubt })
     }
 
     /// Waits before the next round of attempts, no longer than until a member reports a new leader,
@@ -404,6 +435,14 @@ fn first_cause(status: &Status) -> String {
     } else {
         cause.to_string()
     }
+}
+
+/// A call that no attempt carried through.
+struct GivenUp {
+    /// Why the last attempt failed.
+    refusal: Refusal,
+    /// Whether an attempt may have been carried out.
+    in_doubt: bool,
 }
 
 /// Whose silence a call has met with so far.
@@ -663,6 +702,14 @@ mod tests {
                 in_doubt,
                 "{order:?}"
             );
+            let mut attempts = 0;
+            let answer = scheduler.read(|_| {
+                let (status, _) = kinds[order[attempts.min(2)]].clone();
+                attempts += 1;
+                async move { Err::<Response<()>, _>(status) }
+            });
+            let refusal = status::from_status(&answer.await.unwrap_err());
+            assert_ne!(refusal.reason, status::OUTCOME_UNKNOWN, "{order:?}");
         }
     }
 

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::arguments::{DrainOptions, HostMoves};
 use crate::session::{Session, conduct, not_begun, read_all, request_id, resource, short};
-use crate::{all_pages, call, drained, migration, output, progress};
+use crate::{all_pages, drained, migration, output, progress, read};
 
 /// Runs the command.
 pub(super) async fn run(session: &Session, verb: HostMoves) -> anyhow::Result<()> {
@@ -55,7 +55,7 @@ pub(super) async fn of_host(
         ..GetOperationRequest::default()
     };
     let lift = format!("`berth host uncordon {}` lifts it", host.name);
-    let known = call!(session, OperationServiceClient, get_operation, request);
+    let known = read!(session, OperationServiceClient, get_operation, request);
     let operation: Operation = match known {
         Ok(response) => response.operation.unwrap_or_default().try_into()?,
         // Operations that have ended long ago are forgotten.

@@ -10,7 +10,7 @@ use berth_proto::host::v1::{HostMemorySignals, ListMemorySignalsRequest};
 use serde_json::json;
 
 use crate::session::{Session, resource, short};
-use crate::{all_pages, call, output};
+use crate::{all_pages, output, read};
 
 /// The text for a value that is unknown.
 const UNKNOWN: &str = "unknown";
@@ -25,7 +25,7 @@ pub(super) async fn of(session: &Session, host: &HostName) -> anyhow::Result<Opt
         host: resource("hosts", host.as_str()),
         ..Default::default()
     };
-    let response = call!(session, HostServiceClient, list_memory_signals, request)?;
+    let response = read!(session, HostServiceClient, list_memory_signals, request)?;
     let signals = response.hosts.into_iter().find_map(|host| host.signals);
     Ok(signals.map(Measured::try_from).transpose()?)
 }

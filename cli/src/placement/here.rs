@@ -19,7 +19,7 @@ use berth_proto::placement::v1::{
 
 use super::world::{self, Consumer, Here, Provider};
 use crate::session::{Session, read_all, request_id};
-use crate::{all_pages, call};
+use crate::{all_pages, call, read};
 
 /// The page size of providers: each may have hundreds of traits.
 const PROVIDERS_PAGE: i32 = 100;
@@ -36,7 +36,7 @@ pub async fn check_reachable(session: &Session) -> Result<(), Refusal> {
         page_size: 1,
         ..Default::default()
     };
-    let response = call!(
+    let response = read!(
         session,
         CatalogServiceClient,
         list_resource_classes,

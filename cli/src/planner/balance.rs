@@ -23,7 +23,7 @@ use serde_json::json;
 use super::{number, text};
 use crate::arguments::Balance;
 use crate::session::{Session, not_begun, request_id, resource, short};
-use crate::{call, output, progress};
+use crate::{output, progress, read};
 
 /// Runs the command.
 ///
@@ -46,7 +46,7 @@ pub async fn run(session: &Session, args: Balance) -> anyhow::Result<()> {
         fit_count: args.count,
         ..Default::default()
     };
-    let plan = call!(session, PlannerServiceClient, plan_balance, request)?;
+    let plan = read!(session, PlannerServiceClient, plan_balance, request)?;
     if !session.json() {
         show(&plan);
     }
@@ -209,7 +209,7 @@ fn differs(what: String) -> Refusal {
 
 async fn score(session: &Session) -> anyhow::Result<f64> {
     let request = GetScoreRequest::default();
-    let response = call!(session, PlannerServiceClient, get_score, request)?;
+    let response = read!(session, PlannerServiceClient, get_score, request)?;
     Ok(response.score.unwrap_or_default().total)
 }
 
@@ -218,7 +218,7 @@ async fn expect_at_source(session: &Session, planned: &BalanceMove) -> anyhow::R
         name: planned.vm.clone(),
         ..Default::default()
     };
-    let vm = match call!(session, SchedulerServiceClient, get_vm, request) {
+    let vm = match read!(session, SchedulerServiceClient, get_vm, request) {
         Ok(response) => response.vm.unwrap_or_default(),
         Err(refusal) if refusal.code == Code::NotFound => {
             return Err(differs(format!("vm {} no longer exists", short(&planned.vm))).into());

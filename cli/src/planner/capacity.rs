@@ -7,7 +7,7 @@ use serde_json::json;
 use super::{ratio, text};
 use crate::arguments::Capacity;
 use crate::session::{Session, resource, short};
-use crate::{call, output};
+use crate::{output, read};
 
 /// Runs the command.
 ///
@@ -26,7 +26,7 @@ pub async fn run(session: &Session, args: Capacity) -> anyhow::Result<()> {
         tiered: args.tiered,
         ..Default::default()
     };
-    let response = call!(session, PlannerServiceClient, get_capacity, request)?;
+    let response = read!(session, PlannerServiceClient, get_capacity, request)?;
     if session.json() {
         let ratios: Vec<_> = response.ratios.iter().map(to_json).collect();
         return output::json(&json!({"ratios": ratios, "revision": response.revision}));

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::{number, text};
 use crate::arguments::Score;
 use crate::session::{Session, short};
-use crate::{call, output};
+use crate::{output, read};
 
 /// Runs the command.
 ///
@@ -19,7 +19,7 @@ pub async fn run(session: &Session, args: Score) -> anyhow::Result<()> {
         return text::score(session, &args);
     }
     let request = GetScoreRequest::default();
-    let response = call!(session, PlannerServiceClient, get_score, request)?;
+    let response = read!(session, PlannerServiceClient, get_score, request)?;
     let score = response.score.unwrap_or_default();
     if session.json() {
         return output::json(&to_json(&score, &response.unreported_hosts));

@@ -15,7 +15,7 @@ use serde_json::json;
 use super::{Unhealthy, ratio, text};
 use crate::arguments::{Domain, Verify};
 use crate::session::{Session, resource, short};
-use crate::{call, output};
+use crate::{output, read};
 
 /// Runs the command.
 ///
@@ -41,7 +41,7 @@ pub async fn run(session: &Session, args: Verify) -> anyhow::Result<()> {
         budget: args.budget,
         ..Default::default()
     };
-    let response = call!(session, PlannerServiceClient, verify_cluster, request)?;
+    let response = read!(session, PlannerServiceClient, verify_cluster, request)?;
     if session.json() {
         output::json(&to_json(&response)?)?;
     } else {

@@ -13,7 +13,7 @@ use serde_json::json;
 use tonic::Streaming;
 
 use crate::session::{Session, ended, resource, short};
-use crate::{call, draw, output};
+use crate::{draw, output, read};
 
 /// The wait before a watch that ended is restarted.
 const AGAIN_AFTER: Duration = Duration::from_millis(200);
@@ -45,7 +45,7 @@ pub(super) async fn run(
             revision: state.revision,
             resource_provider: only.clone().unwrap_or_default(),
         };
-        let stream = call!(
+        let stream = read!(
             session,
             PlacementServiceClient,
             watch_resource_providers,

@@ -10,7 +10,7 @@ use berth_proto::scheduler::v1::{ScheduleMoveRequest, ScheduleUnshelveRequest};
 
 use super::{explain, finish, show};
 use crate::arguments::{Moves, Run};
-use crate::call;
+use crate::read;
 use crate::session::{Session, conduct, request_id, resource};
 
 /// The requested flavor and host of a move.
@@ -101,7 +101,7 @@ pub(super) async fn cold(
             validate_only: true,
             ..Default::default()
         };
-        let response = call!(session, MoveServiceClient, schedule_move, request)?;
+        let response = read!(session, MoveServiceClient, schedule_move, request)?;
         return explain(session, vm, response.explanation.unwrap_or_default()).await;
     }
     let request_id = request_id(run.request_id);
@@ -153,7 +153,7 @@ async fn unshelve(
             validate_only: true,
             ..Default::default()
         };
-        let response = call!(session, MoveServiceClient, schedule_unshelve, request)?;
+        let response = read!(session, MoveServiceClient, schedule_unshelve, request)?;
         return explain(session, vm, response.explanation.unwrap_or_default()).await;
     }
     let request = UnshelveVmRequest {

@@ -5,7 +5,7 @@ use berth_proto::types::v1 as wire;
 use berth_proto::volume::v1::GetVolumeRequest;
 use berth_proto::volume::v1::volume_service_client::VolumeServiceClient;
 
-use crate::call;
+use crate::read;
 use crate::session::{Session, resource};
 
 /// A volume as it is typed.
@@ -64,7 +64,7 @@ pub(super) async fn find(
                 ..Default::default()
             },
         };
-        let response = call!(session, VolumeServiceClient, get_volume, request)?;
+        let response = read!(session, VolumeServiceClient, get_volume, request)?;
         attachments.push(wire::VolumeAttachment {
             volume: response.volume.unwrap_or_default().name,
             attached_as: wire::volume_attachment::As::from(argument.attached_as).into(),

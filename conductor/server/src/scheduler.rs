@@ -48,6 +48,9 @@ use crate::grants::Grants;
 /// How long the end of an operation is waited for at a time: less than a call may take.
 const WAIT_MS: u64 = 5_000;
 
+/// How long a scheduler may take to record that a host was fenced.
+const FENCE_DEADLINE: Duration = Duration::from_secs(90);
+
 /// Makes one call with a request that may have to be sent more than once.
 macro_rules! call {
     ($self:ident, $client:ident.$method:ident, $request:expr) => {{
@@ -55,6 +58,20 @@ macro_rules! call {
         $self
             .channel
             .call(|channel| {
+                let request = $self.for_whom(request.clone());
+                async move { $client::new(channel).$method(request).await }
+            })
+            .await
+    }};
+}
+
+/// As `call`, of a method that changes nothing.
+macro_rules! read {
+    ($self:ident, $client:ident.$method:ident, $request:expr) => {{
+        let request = $request;
+        $self
+            .channel
+            .read(|channel| {
                 let request = $self.for_whom(request.clone());
                 async move { $client::new(channel).$method(request).await }
             })
@@ -356,7 +373,7 @@ impl Scheduler {
                 lease_expired_only: search == Search::Expired,
                 ..ListOperationsRequest::default()
             };
-            let answer = call!(self, OperationServiceClient.list_operations, request);
+            let answer = read!(self, OperationServiceClient.list_operations, request);
             let answer = answer.map_err(refusal)?;
             for wire in answer.operations {
                 found.push(Operation::try_from(wire).map_err(unreadable)?);
@@ -412,7 +429,7 @@ impl Scheduler {
             name: operation.resource_name(),
             ..GetOperationRequest::default()
         };
-        let answer = call!(self, OperationServiceClient.get_operation, request);
+        let answer = read!(self, OperationServiceClient.get_operation, request);
         let answer = answer.map_err(refusal)?;
         self.read_granted(answer.operation, answer.grant)
     }
@@ -423,7 +440,7 @@ impl Scheduler {
             name: operation.resource_name(),
             timeout: Some(field::duration(WAIT_MS)),
         };
-        let answer = call!(self, OperationServiceClient.wait_operation, request);
+        let answer = read!(self, OperationServiceClient.wait_operation, request);
         read_operation(answer.map_err(refusal)?.operation)
     }
 
@@ -475,7 +492,7 @@ impl Scheduler {
             name: id.resource_name(),
             ..GetMigrationRequest::default()
         };
-        let answer = call!(self, SchedulerServiceClient.get_migration, request);
+        let answer = read!(self, SchedulerServiceClient.get_migration, request);
         field::required(answer.map_err(refusal)?.migration, "migration").map_err(unreadable)
     }
 
@@ -553,7 +570,7 @@ impl Scheduler {
             name: name.resource_name(),
             ..GetVmRequest::default()
         };
-        let answer = call!(self, SchedulerServiceClient.get_vm, request).map_err(refusal)?;
+        let answer = read!(self, SchedulerServiceClient.get_vm, request).map_err(refusal)?;
         let vm = field::required(answer.vm, "vm").map_err(unreadable)?;
         let claims = field::each(answer.claims, "claims", usize::MAX).map_err(unreadable)?;
         Ok((vm, claims))
@@ -564,7 +581,7 @@ impl Scheduler {
             name: name.resource_name(),
             ..GetHostRequest::default()
         };
-        let answer = call!(self, HostServiceClient.get_host, request).map_err(refusal)?;
+        let answer = read!(self, HostServiceClient.get_host, request).map_err(refusal)?;
         field::required(answer.host, "host").map_err(unreadable)
     }
 
@@ -574,7 +591,7 @@ impl Scheduler {
         fence: FenceHostRequest,
     ) -> Result<Option<Host>, Refusal> {
         let request = VerifyFenceRequest { fence: Some(fence) };
-        match call!(self, HostServiceClient.verify_fence, request) {
+        match read!(self, HostServiceClient.verify_fence, request) {
             Ok(answer) => field::optional(answer.host, "host").map_err(unreadable),
             // A scheduler of an earlier build, during an upgrade, which may take a method that it does
             // not know for one that no role may call: as that build, without the lookup.
@@ -585,8 +602,15 @@ impl Scheduler {
 
     /// Records that the fence command succeeded.
     pub(crate) async fn fence(&self, fenced: FenceHostRequest) -> Result<Host, Refusal> {
-        let answer = call!(self, HostServiceClient.fence_host, fenced).map_err(refusal)?;
-        field::required(answer.host, "host").map_err(unreadable)
+        // The scheduler waits for reports of the host's agent first.
+        let patient = self.channel.clone().with_deadline(FENCE_DEADLINE);
+        let answer = patient
+            .call(|channel| {
+                let request = self.for_whom(fenced.clone());
+                async move { HostServiceClient::new(channel).fence_host(request).await }
+            })
+            .await;
+        field::required(answer.map_err(refusal)?.host, "host").map_err(unreadable)
     }
 
     // ---- report ----------------------------------------------------------------------------
@@ -603,7 +627,7 @@ impl Scheduler {
     /// Returns the version up to which the replicated format is used.
     pub(crate) async fn cluster_version(&self) -> Result<ServiceVersion, Refusal> {
         let request = GetClusterStatusRequest::default();
-        let answer = call!(self, ClusterServiceClient.get_cluster_status, request);
+        let answer = read!(self, ClusterServiceClient.get_cluster_status, request);
         let answer = answer.map_err(refusal)?;
         Ok(ServiceVersion::from_wire(answer.cluster_version))
     }
@@ -614,7 +638,7 @@ impl Scheduler {
             page_size: 1_000,
             ..ListServicesRequest::default()
         };
-        let answer = call!(self, ClusterServiceClient.list_services, request).map_err(refusal)?;
+        let answer = read!(self, ClusterServiceClient.list_services, request).map_err(refusal)?;
         let own = berth_proto::cluster::v1::Service::from(service);
         let mut known = answer
             .services
