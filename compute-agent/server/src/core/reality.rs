@@ -12,7 +12,7 @@
 
 use std::collections::BTreeSet;
 
-use berth_domain::agent::Call;
+use berth_domain::agent::{Call, DomainState};
 use berth_domain::id::{ClaimId, TimeMs, VmUid};
 use berth_domain::pmem::PmemDevice;
 use berth_domain::reality::{Expected, NAME_MAX, ObservedDomain, Unknown, compare};
@@ -20,7 +20,7 @@ use berth_domain::refusal::{Code, Refusal};
 use berth_driver::{Answer, Error, Known, Other, Request, Token};
 
 use super::agent::{Agent, Effect, Work};
-use super::guests::Phase;
+use super::guests::{Phase, adopt};
 
 /// What the scheduler expects of this host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -127,6 +127,7 @@ impl Agent {
             return Some(Vec::new());
         };
         self.forget_missing(known);
+        self.take_up_forgotten(known);
         let erasures = self.query_erasures(&expectation, known);
         let mut comparison = compare(
             expectation.revision,
@@ -165,6 +166,28 @@ impl Agent {
             let runs = self.guests.get(&vm).map(|guest| &guest.phase) == Some(&Phase::Running);
             if runs && !is_there && !self.is_worked_on(vm) {
                 self.guests.remove(&vm);
+            }
+        }
+    }
+
+    /// Takes up guests that run here and that this agent does not know of, as at its start: a failed call
+    /// may have had it forget one.
+    fn take_up_forgotten(&mut self, known: &[Known]) {
+        for known in known {
+            let vm = known.domain.uid;
+            let runs = match known.state {
+                DomainState::Running | DomainState::Paused => true,
+                DomainState::Absent
+                | DomainState::Starting
+                | DomainState::Prepared
+                | DomainState::MigratingIn
+                | DomainState::MigratingOut
+                | DomainState::Stopped
+                | DomainState::PostCopyBroken => false,
+            };
+            let is_still = !self.reality.touched.contains(&vm) && !self.is_worked_on(vm);
+            if runs && is_still && !self.guests.contains_key(&vm) {
+                self.guests.extend(adopt(vec![known.clone()]));
             }
         }
     }
@@ -263,7 +286,7 @@ fn to_discovered(known: &[Known], others: &[Other]) -> Vec<ObservedDomain> {
             claim: None,
             held: Default::default(),
         },
-        state: berth_domain::agent::DomainState::Running,
+        state: DomainState::Running,
     });
     ours.chain(others).collect()
 }
