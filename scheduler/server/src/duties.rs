@@ -33,7 +33,7 @@ pub(crate) async fn run(context: Context, tls: Option<Tls>, stopping: Cancellati
 }
 
 async fn work(context: &Context, tls: Option<&Tls>) {
-    let period_ms = (context.report_interval_ms() / 4).clamp(10, 1000);
+    let period_ms = (context.interval_ms(None) / 4).clamp(10, 1000);
     let mut ticks = interval(Duration::from_millis(period_ms));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut clock = ComparedClock::default();

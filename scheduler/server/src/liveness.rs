@@ -138,6 +138,14 @@ impl Liveness {
             .collect()
     }
 
+    /// Returns whether this member has led since then and heard nothing of the agent of a host.
+    #[must_use]
+    pub fn is_silent_since(&self, host: &HostName, since_ms: u64) -> bool {
+        let has_led = self.leading_since.is_some_and(|since| since <= since_ms);
+        let last = self.last_heartbeat.get(host);
+        has_led && last.is_none_or(|at| *at <= since_ms)
+    }
+
     /// Removes the last heartbeat of a host: it was fenced, and earlier reports no longer count.
     pub fn forget(&mut self, host: &HostName) {
         self.last_heartbeat.remove(host);

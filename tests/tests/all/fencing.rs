@@ -70,6 +70,32 @@ fn a_fence_command_runs_once_for_a_request() {
     verdict::holds(&cluster);
 }
 
+/// Goal: a fence command that succeeded without effect is no proof: nothing is started elsewhere.
+#[test]
+fn a_fence_command_without_effect_proves_nothing() {
+    let mut cluster = Cluster::builder(PROGRAMS)
+        .schedulers(1)
+        .conductors(1)
+        .host(Host::new("h1"))
+        .host(Host::new("h2"))
+        .start();
+    cluster.wait();
+    cluster.pinned_flavor("one", 1);
+    let _ = cluster.boot("a", "one", "h1");
+    std::fs::write(cluster.folder().join("fence.sh"), "echo off\n").unwrap();
+    let refused = cluster.berth(&["host", "fence", "h1"]).refused(1);
+    let _ = refused.saying(&["HOST_IS_ALIVE", "look at what the fence command does"]);
+    let host = cluster.json(&["host", "show", "h1"])["host"].clone();
+    assert_eq!(
+        (&host["liveness"], &host["fenced"]),
+        (&"Up".into(), &Value::Null)
+    );
+    let refused = cluster.berth(&["host", "evacuate", "h1"]).refused(1);
+    let _ = refused.saying(&["HOST_IS_ALIVE"]);
+    verdict::runs_what_is_claimed(&cluster);
+    verdict::holds(&cluster);
+}
+
 /// Goal: a resize is not reverted onto a host that starts no guest: the VM would be stopped for nothing.
 /// The hint helps, before and after the host is proven dead.
 #[test]

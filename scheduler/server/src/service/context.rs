@@ -206,9 +206,11 @@ impl Context {
         self.inner.setup.request_timeout
     }
 
-    /// Returns how often an agent reports: three reports may be lost before it counts as down.
-    pub(crate) fn report_interval_ms(&self) -> u64 {
-        (self.inner.setup.liveness_limit_ms / 4).max(1)
+    /// Returns how often an agent reports: three reports may be lost before it counts as down, and a few
+    /// before it stops its guests, if it does.
+    pub(crate) fn interval_ms(&self, self_fence_ms: Option<u64>) -> u64 {
+        let interval_ms = (self.inner.setup.liveness_limit_ms / 4).max(1);
+        self_fence_ms.map_or(interval_ms, |ms| interval_ms.min(ms / 5))
     }
 
     /// Returns after how long without a report an agent counts as down.

@@ -32,12 +32,6 @@ impl HostApi {
         };
         Ok((&*host).into())
     }
-
-    /// Returns how often agents report: a few reports may be lost before they stop their guests.
-    fn interval_ms(&self, self_fence_ms: Option<u64>) -> u64 {
-        let interval_ms = self.0.report_interval_ms();
-        self_fence_ms.map_or(interval_ms, |ms| interval_ms.min(ms / 5))
-    }
 }
 
 #[tonic::async_trait]
@@ -67,7 +61,7 @@ impl HostService for HostApi {
             .record_heartbeat(&host, self.0.monotonic_ms());
         Ok(Response::new(v1::RegisterHostResponse {
             host: Some((&*registered).into()),
-            report_interval: Some(field::duration(self.interval_ms(self_fence_ms))),
+            report_interval: Some(field::duration(self.0.interval_ms(self_fence_ms))),
             lease: Some(field::duration(self.0.liveness_limit_ms())),
             self_fence: self_fence_ms.map(field::duration),
             grant_terms: state.map(|state| self.0.grant_terms(&state)),
@@ -131,7 +125,7 @@ impl HostService for HostApi {
         }
         Ok(Response::new(v1::ReportHostResponse {
             known,
-            report_interval: Some(field::duration(self.interval_ms(self_fence_ms))),
+            report_interval: Some(field::duration(self.0.interval_ms(self_fence_ms))),
             lease: Some(field::duration(self.0.liveness_limit_ms())),
             self_fence: self_fence_ms.map(field::duration),
             volumes_waiting,

@@ -2,13 +2,16 @@
 //!
 //! Invariant: a comparison that changes nothing is no entry of the log.
 
+use std::time::Duration;
+
 use berth_domain::claim::{ErasureProgress, ErasureReport};
 use berth_domain::constraint::shape;
 use berth_domain::fence::Method;
+use berth_domain::host::Liveness;
 use berth_domain::id::{ClaimId, Incarnation};
 use berth_domain::name::{HostName, VmName};
 use berth_domain::pmem::{NAMESPACES_MAX, PmemDevice};
-use berth_domain::refusal::Refusal;
+use berth_domain::refusal::{Code, Refusal};
 use berth_process::access;
 use berth_proto::convert::reality::write_lost;
 use berth_proto::convert::{ResourceName as _, field};
@@ -26,6 +29,13 @@ use crate::core::Action;
 
 /// The longest name of the operator on whose behalf a conductor fences a host, in bytes.
 const PRINCIPAL_MAX: usize = 256;
+
+/// How long a report of an agent may be on its way to be counted as sent before the host was fenced, in
+/// milliseconds.
+const ON_THE_WAY_MS: u64 = 1_000;
+
+/// How long it is waited at most for a report that shows that a fenced host is alive, in milliseconds.
+const SILENCE_MAX_MS: u64 = 30_000;
 
 /// Tells an agent what is expected of its host.
 pub(super) async fn expect(
@@ -255,6 +265,11 @@ pub(super) async fn fence(
     // Reports from before the fence command are outdated. Those of a host stay whose fence is refused
     // or was recorded before: it would be taken for down until its next heartbeat.
     if request.method == Method::FenceCommand && matches!(request.verify(&state), Ok(None)) {
+        let is_up = state.host(&request.host).map(|view| view.host.liveness) == Some(Liveness::Up);
+        if is_up && !is_silent(context, &state, &request.host).await {
+            context.must_lead()?;
+            return Err(to_status(&reports_on(&request.host)));
+        }
         context.liveness().forget(&request.host);
     }
     let Reply::Host(fenced) = context.command(request.caller, request.command).await? else {
@@ -263,6 +278,30 @@ pub(super) async fn fence(
     Ok(v1::FenceHostResponse {
         host: Some((&*fenced).into()),
     })
+}
+
+/// Waits until the agent of a fenced host would have reported, and returns whether it did not. A fence
+/// command that succeeded may have acted on another host, or on nothing.
+async fn is_silent(context: &Context, state: &State, host: &HostName) -> bool {
+    let interval_ms = context.interval_ms(state.policy().self_fence_ms);
+    let margin_ms = (interval_ms / 4).min(ON_THE_WAY_MS);
+    let wait = |ms: u64| tokio::time::sleep(Duration::from_millis(ms.min(SILENCE_MAX_MS)));
+    // What it sent before it was fenced may arrive now.
+    wait(margin_ms).await;
+    let since_ms = context.monotonic_ms();
+    wait(interval_ms + margin_ms).await;
+    context.liveness().is_silent_since(host, since_ms)
+}
+
+/// The refusal to record a host as fenced whose agent goes on.
+fn reports_on(host: &HostName) -> Refusal {
+    let message = format!(
+        "the agent of host {host} has reported after the fence command had succeeded, so the host is \
+         not off"
+    );
+    Refusal::new(Code::FailedPrecondition, "HOST_IS_ALIVE", message)
+        .with_hint("look at what the fence command does to this host; nothing was recorded")
+        .with("host", host)
 }
 
 /// Returns the claims that no longer fit the shape of a host, with the missing resources.

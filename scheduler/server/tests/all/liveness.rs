@@ -225,3 +225,63 @@ async fn only_a_new_fence_makes_reports_outdated() {
     }
     member.stop().await.expect("a clean end");
 }
+
+/// Goal: a host whose agent goes on reporting is not recorded as fenced, whatever the fence command said: its
+/// guests would run twice. A report that was on its way is none of those. Method: a fence beside reports
+/// that go on, beside one, and beside none.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_goes_on_reporting_is_not_fenced() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let config = Config {
+        liveness_limit_ms: 4_000,
+        ..common::config(&directory.path().join("0"), Start::Bootstrap)
+    };
+    let member = Member::start(config).await;
+    let channel = member.channel().await;
+    for (reports, expected) in [
+        (u32::MAX, Err("HOST_IS_ALIVE")),
+        (1, Ok(Liveness::Down)),
+        (0, Ok(Liveness::Down)),
+    ] {
+        let request = register_request("h1", 1, 2);
+        let incarnation = request.report.clone().expect("a report").incarnation;
+        let registered = hosts(&channel).register_host(request).await;
+        registered.expect("registered");
+        let report = ReportHostRequest {
+            name: "hosts/h1".into(),
+            incarnation: incarnation.clone(),
+            memory_signals: None,
+        };
+        let fence = FenceHostRequest {
+            name: "hosts/h1".into(),
+            method: Method::FenceCommand.into(),
+            incarnation,
+            output: "off".into(),
+            on_behalf_of: String::new(),
+            request_id: uuid::Uuid::now_v7().to_string(),
+        };
+        let reporter = {
+            let channel = channel.clone();
+            tokio::spawn(async move {
+                for _ in 0..reports {
+                    let answer = hosts(&channel).report_host(report.clone()).await;
+                    assert!(answer.expect("an answer").into_inner().known);
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            })
+        };
+        let fenced = hosts(&channel).fence_host(fence).await;
+        reporter.abort();
+        let fenced = fenced.map(|answer| answer.into_inner().host.expect("the host").liveness());
+        let fenced = fenced.map_err(|status| from_status(&status).reason);
+        assert_eq!(
+            fenced.as_ref().map_err(|reason| &**reason),
+            expected.as_ref().map_err(|r| *r),
+            "{reports}"
+        );
+        if expected.is_err() {
+            assert_eq!(liveness(&channel, "h1").await, Liveness::Up);
+        }
+    }
+    member.stop().await.expect("a clean end");
+}
