@@ -346,13 +346,16 @@ macro_rules! all_pages {
     }};
 }
 
-/// Calls one method of the scheduler that leads, which changes nothing.
+/// Calls one method of the scheduler that leads, which may change something.
 #[macro_export]
-macro_rules! read {
-    ($session:expr, $client:ident, $method:ident, $request:expr) => {{
+macro_rules! call {
+    ($session:expr, $client:ident, $method:ident, $request:expr) => {
+        $crate::call!(scheduler: $session, $client, $method, $request)
+    };
+    ($way:ident: $session:expr, $client:ident, $method:ident, $request:expr) => {{
         let request = $request;
         $session
-            .read(|channel| {
+            .$way(|channel| {
                 let request = request.clone();
                 async move { $client::new(channel).$method(request).await }
             })
@@ -360,18 +363,12 @@ macro_rules! read {
     }};
 }
 
-/// Calls one method of the scheduler that leads, which may change something.
+/// Calls one method of the scheduler that leads, which changes nothing.
 #[macro_export]
-macro_rules! call {
-    ($session:expr, $client:ident, $method:ident, $request:expr) => {{
-        let request = $request;
-        $session
-            .scheduler(|channel| {
-                let request = request.clone();
-                async move { $client::new(channel).$method(request).await }
-            })
-            .await
-    }};
+macro_rules! read {
+    ($session:expr, $client:ident, $method:ident, $request:expr) => {
+        $crate::call!(read: $session, $client, $method, $request)
+    };
 }
 
 /// Returns who created a record, as a field for people.

@@ -53,11 +53,14 @@ const FENCE_DEADLINE: Duration = Duration::from_secs(90);
 
 /// Makes one call with a request that may have to be sent more than once.
 macro_rules! call {
-    ($self:ident, $client:ident.$method:ident, $request:expr) => {{
+    ($self:ident, $client:ident.$method:ident, $request:expr) => {
+        call!(call: $self, $client.$method, $request)
+    };
+    ($way:ident: $self:ident, $client:ident.$method:ident, $request:expr) => {{
         let request = $request;
         $self
             .channel
-            .call(|channel| {
+            .$way(|channel| {
                 let request = $self.for_whom(request.clone());
                 async move { $client::new(channel).$method(request).await }
             })
@@ -67,16 +70,9 @@ macro_rules! call {
 
 /// As `call`, of a method that changes nothing.
 macro_rules! read {
-    ($self:ident, $client:ident.$method:ident, $request:expr) => {{
-        let request = $request;
-        $self
-            .channel
-            .read(|channel| {
-                let request = $self.for_whom(request.clone());
-                async move { $client::new(channel).$method(request).await }
-            })
-            .await
-    }};
+    ($self:ident, $client:ident.$method:ident, $request:expr) => {
+        call!(read: $self, $client.$method, $request)
+    };
 }
 
 mod moves;

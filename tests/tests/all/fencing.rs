@@ -11,6 +11,18 @@ use crate::PROGRAMS;
 
 const REQUEST: [&str; 2] = ["--request-id", "5f3a1c86-0b0e-4c5e-9d0f-2a6f4f1c7b11"];
 
+/// Starts a cluster of two hosts.
+fn cluster(conductors: u32) -> Cluster {
+    let mut cluster = Cluster::builder(PROGRAMS)
+        .schedulers(1)
+        .conductors(conductors)
+        .host(Host::new("h1"))
+        .host(Host::new("h2"))
+        .start();
+    cluster.wait();
+    cluster
+}
+
 /// Fences a host with the one request id; returns the reason of a refusal.
 fn fence(cluster: &Cluster, host: &str) -> Option<String> {
     let answer = cluster.berth(&[&["host", "fence", host][..], &REQUEST].concat());
@@ -35,13 +47,7 @@ fn commands(cluster: &Cluster) -> Vec<String> {
 
 #[test]
 fn a_fence_command_runs_once_for_a_request() {
-    let mut cluster = Cluster::builder(PROGRAMS)
-        .schedulers(1)
-        .conductors(2)
-        .host(Host::new("h1"))
-        .host(Host::new("h2"))
-        .start();
-    cluster.wait();
+    let mut cluster = cluster(2);
     let log = cluster.folder().join("fenced");
     let script = format!("echo \"$1\" >> {log:?}\necho \"off $(date +%N)\"\n");
     std::fs::write(cluster.folder().join("fence.sh"), script).unwrap();
@@ -73,13 +79,7 @@ fn a_fence_command_runs_once_for_a_request() {
 /// Goal: a fence command that succeeded without effect is no proof: nothing is started elsewhere.
 #[test]
 fn a_fence_command_without_effect_proves_nothing() {
-    let mut cluster = Cluster::builder(PROGRAMS)
-        .schedulers(1)
-        .conductors(1)
-        .host(Host::new("h1"))
-        .host(Host::new("h2"))
-        .start();
-    cluster.wait();
+    let cluster = cluster(1);
     cluster.pinned_flavor("one", 1);
     let _ = cluster.boot("a", "one", "h1");
     std::fs::write(cluster.folder().join("fence.sh"), "echo off\n").unwrap();
@@ -101,13 +101,7 @@ fn a_fence_command_without_effect_proves_nothing() {
 #[test]
 fn a_resize_is_not_reverted_to_a_dead_host() {
     for is_fenced in [false, true] {
-        let mut cluster = Cluster::builder(PROGRAMS)
-            .schedulers(1)
-            .conductors(1)
-            .host(Host::new("h1"))
-            .host(Host::new("h2"))
-            .start();
-        cluster.wait();
+        let mut cluster = cluster(1);
         cluster.pinned_flavor("one", 1);
         cluster.pinned_flavor("two", 2);
         let _ = cluster.boot("a", "one", "h1");
@@ -141,13 +135,7 @@ fn a_resize_is_not_reverted_to_a_dead_host() {
 /// the agent. The host's own hints lead there.
 #[test]
 fn a_host_that_was_removed_while_fenced_keeps_no_guest_that_left() {
-    let mut cluster = Cluster::builder(PROGRAMS)
-        .schedulers(1)
-        .conductors(1)
-        .host(Host::new("h1"))
-        .host(Host::new("h2"))
-        .start();
-    cluster.wait();
+    let mut cluster = cluster(1);
     cluster.pinned_flavor("one", 1);
     let _ = cluster.boot("a", "one", "h1");
     cluster.agents[0].kill();

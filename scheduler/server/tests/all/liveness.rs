@@ -35,6 +35,36 @@ async fn signals(channel: &Channel, name: &str) -> Result<Option<MemorySignals>,
     Ok(hosts.remove(0).signals)
 }
 
+/// Returns a report of a host's agent.
+fn report(host: &str, incarnation: &str, signals: Option<MemorySignals>) -> ReportHostRequest {
+    ReportHostRequest {
+        name: format!("hosts/{host}"),
+        incarnation: incarnation.to_owned(),
+        memory_signals: signals,
+    }
+}
+
+/// Sends a report, ten times a second.
+async fn repeat(channel: Channel, report: ReportHostRequest, times: u32) {
+    for _ in 0..times {
+        let answer = hosts(&channel).report_host(report.clone()).await;
+        assert!(answer.expect("an answer").into_inner().known);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Returns a new request to record that the fence command succeeded on host h1.
+fn fence(incarnation: &str) -> FenceHostRequest {
+    FenceHostRequest {
+        name: "hosts/h1".into(),
+        method: Method::FenceCommand.into(),
+        incarnation: incarnation.to_owned(),
+        output: "off".into(),
+        on_behalf_of: String::new(),
+        request_id: uuid::Uuid::now_v7().to_string(),
+    }
+}
+
 /// Goal: signals are kept with their age, and those that make no sense are passed over while the
 /// report counts.
 #[tokio::test(flavor = "multi_thread")]
@@ -65,11 +95,7 @@ async fn signals_of_a_report_are_told() {
         ..MemorySignals::default()
     };
     for measured in [good, bad] {
-        let report = ReportHostRequest {
-            name: "hosts/h1".into(),
-            incarnation: incarnation.clone(),
-            memory_signals: Some(measured),
-        };
+        let report = report("h1", &incarnation, Some(measured));
         let answer = hosts(&channel).report_host(report).await;
         assert!(answer.expect("an answer").into_inner().known);
     }
@@ -106,21 +132,8 @@ async fn silence_is_noted_and_reports_too() {
     let interval = answer.into_inner().report_interval.expect("an interval");
     assert!(interval.seconds == 0 && interval.nanos > 0);
 
-    let report = ReportHostRequest {
-        name: "hosts/loud".into(),
-        incarnation,
-        memory_signals: None,
-    };
-    let reporter = {
-        let (channel, report) = (channel.clone(), report.clone());
-        tokio::spawn(async move {
-            loop {
-                let answer = hosts(&channel).report_host(report.clone()).await;
-                assert!(answer.expect("an answer").into_inner().known);
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-        })
-    };
+    let report = report("loud", &incarnation, None);
+    let reporter = tokio::spawn(repeat(channel.clone(), report.clone(), u32::MAX));
     eventually("the silent host going down", || async {
         (liveness(&channel, "silent").await == Liveness::Down).then_some(())
     })
@@ -156,22 +169,13 @@ async fn only_a_new_fence_makes_reports_outdated() {
     let incarnation = request.report.clone().expect("a report").incarnation;
     let registered = hosts(&channel).register_host(request).await;
     registered.expect("registered");
-    let report = ReportHostRequest {
-        name: "hosts/h1".into(),
-        incarnation: incarnation.clone(),
-        memory_signals: Some(MemorySignals {
-            age: Some(prost_types::Duration::default()),
-            ..MemorySignals::default()
-        }),
+    let age = Some(prost_types::Duration::default());
+    let signals_of_now = MemorySignals {
+        age,
+        ..MemorySignals::default()
     };
-    let fence = FenceHostRequest {
-        name: "hosts/h1".into(),
-        method: Method::FenceCommand.into(),
-        incarnation,
-        output: "off".into(),
-        on_behalf_of: String::new(),
-        request_id: uuid::Uuid::now_v7().to_string(),
-    };
+    let report = report("h1", &incarnation, Some(signals_of_now));
+    let fence = fence(&incarnation);
     let of = |change: fn(&mut FenceHostRequest)| {
         let mut changed = fence.clone();
         change(&mut changed);
@@ -247,38 +251,13 @@ async fn a_host_that_goes_on_reporting_is_not_fenced() {
         let incarnation = request.report.clone().expect("a report").incarnation;
         let registered = hosts(&channel).register_host(request).await;
         registered.expect("registered");
-        let report = ReportHostRequest {
-            name: "hosts/h1".into(),
-            incarnation: incarnation.clone(),
-            memory_signals: None,
-        };
-        let fence = FenceHostRequest {
-            name: "hosts/h1".into(),
-            method: Method::FenceCommand.into(),
-            incarnation,
-            output: "off".into(),
-            on_behalf_of: String::new(),
-            request_id: uuid::Uuid::now_v7().to_string(),
-        };
-        let reporter = {
-            let channel = channel.clone();
-            tokio::spawn(async move {
-                for _ in 0..reports {
-                    let answer = hosts(&channel).report_host(report.clone()).await;
-                    assert!(answer.expect("an answer").into_inner().known);
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                }
-            })
-        };
-        let fenced = hosts(&channel).fence_host(fence).await;
+        let report = report("h1", &incarnation, None);
+        let reporter = tokio::spawn(repeat(channel.clone(), report, reports));
+        let fenced = hosts(&channel).fence_host(fence(&incarnation)).await;
         reporter.abort();
         let fenced = fenced.map(|answer| answer.into_inner().host.expect("the host").liveness());
         let fenced = fenced.map_err(|status| from_status(&status).reason);
-        assert_eq!(
-            fenced.as_ref().map_err(|reason| &**reason),
-            expected.as_ref().map_err(|r| *r),
-            "{reports}"
-        );
+        assert_eq!(fenced, expected.map_err(str::to_owned), "{reports}");
         if expected.is_err() {
             assert_eq!(liveness(&channel, "h1").await, Liveness::Up);
         }
