@@ -167,6 +167,8 @@ impl Run {
         let lost = lost.map(|(site, (id, _))| (*site, *id)).next();
         if let Some((site, id)) = lost {
             let is_mistaken = !self.healed && self.administration.chance.percent(30);
+            // Another directory may be lost since.
+            let is_mistaken = is_mistaken && !self.has_lost_lately();
             return match self.other_member(&membership, site) {
                 Some((site, id)) if is_mistaken => Task::Remove {
                     site,

@@ -270,7 +270,7 @@ fn members_come_and_go() {
 #[test]
 fn seeds_that_failed_once() {
     const MEMBERSHIP: [u64; 2] = [1209, 1259];
-    const DAMAGE: [u64; 2] = [63, 138];
+    const DAMAGE: [u64; 3] = [63, 138, 300_144];
     const ROLLBACK: [u64; 6] = [19, 1027, 1121, 1157, 1570, 1607];
     let all = [
         (&MEMBERSHIP[..], with_membership as fn(u64) -> Options),
