@@ -17,8 +17,8 @@ use crate::asker::{Out, Timer};
 use crate::member::{Ended, Joining, site_of};
 use crate::packet::{CallNumber, MembersRequest, MembersResponse, Node, Packet, Question, Told};
 
-/// Raft counts a member as active for up to an election timeout after its last word; who removes one
-/// because another is lost takes longer than that.
+/// Raft counts a member as active for up to an election timeout after its last word. For this long
+/// after a directory is lost no removal is begun, neither of that member nor of another one.
 const GRACE_MS: u64 = 3_000;
 /// For how long after a request to remove a member no directory is lost: the request may be under way.
 const REMOVAL_MS: u64 = 10_000;
@@ -167,6 +167,8 @@ impl Run {
         let lost = lost.map(|(site, (id, _))| (*site, *id)).next();
         if let Some((site, id)) = lost {
             let is_mistaken = !self.healed && self.administration.chance.percent(30);
+            // Another directory may be lost since.
+            let is_mistaken = is_mistaken && !self.has_lost_lately();
             return match self.other_member(&membership, site) {
                 Some((site, id)) if is_mistaken => Task::Remove {
                     site,
@@ -183,7 +185,16 @@ impl Run {
         if self.healed || !self.options.has_membership {
             return Task::Idle;
         }
-        self.any_task(&membership)
+        let task = self.any_task(&membership);
+        // The leader may still take the lost member for one that answers.
+        let is_too_early = matches!(task, Task::Remove { .. }) && self.has_lost_lately();
+        if is_too_early { Task::Idle } else { task }
+    }
+
+    /// Returns whether a directory was lost so lately that the leader may not know it.
+    fn has_lost_lately(&self) -> bool {
+        let mut lost = self.administration.lost.values();
+        lost.any(|(_, since)| self.now <= since + GRACE_MS)
     }
 
     fn any_task(&mut self, membership: &Membership) -> Task {

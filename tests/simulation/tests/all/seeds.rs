@@ -58,6 +58,29 @@ fn options(seed: u64) -> Options {
     }
 }
 
+fn with_membership(seed: u64) -> Options {
+    Options {
+        has_membership: true,
+        has_writers: seed.is_multiple_of(4),
+        ..options(seed)
+    }
+}
+
+fn with_damage(seed: u64) -> Options {
+    Options {
+        has_damage: true,
+        has_membership: seed.is_multiple_of(3),
+        ..options(seed)
+    }
+}
+
+fn with_rollback(seed: u64) -> Options {
+    Options {
+        has_rollback: true,
+        ..options(seed)
+    }
+}
+
 /// Why something may fail while nodes are exchanged and nothing else goes wrong: somebody is too old,
 /// an agent went in the moment in which it was called, a conductor before it had a transfer begun, or
 /// the wish made no sense when it came.
@@ -220,11 +243,6 @@ fn forwarded_writes_become_what_was_answered() {
 /// Replay one with `BERTH_SEED=…` as above; other numbers of seeds by `BERTH_MEMBERSHIPS`.
 #[test]
 fn members_come_and_go() {
-    let with_membership = |seed: u64| Options {
-        has_membership: true,
-        has_writers: seed.is_multiple_of(4),
-        ..options(seed)
-    };
     let (first, seeds) = range("BERTH_MEMBERSHIPS", MEMBERSHIPS);
     let results = outcomes(first, seeds, with_membership);
     let done = results.iter().filter_map(|r| r.as_ref().ok());
@@ -248,6 +266,23 @@ fn members_come_and_go() {
     assert!(seeds < 20 || done.iter().all(|done| *done > 0), "{done:?}");
 }
 
+/// Goal: what failed once does not fail again, as long as the draws of these seeds stay.
+#[test]
+fn seeds_that_failed_once() {
+    const MEMBERSHIP: [u64; 2] = [1209, 1259];
+    const DAMAGE: [u64; 3] = [63, 138, 300_144];
+    const ROLLBACK: [u64; 6] = [19, 1027, 1121, 1157, 1570, 1607];
+    let all = [
+        (&MEMBERSHIP[..], with_membership as fn(u64) -> Options),
+        (&DAMAGE[..], with_damage),
+        (&ROLLBACK[..], with_rollback),
+    ];
+    let results = all
+        .into_iter()
+        .flat_map(|(seeds, with)| seeds.iter().map(move |seed| outcome(with(*seed))));
+    none_failed(&results.collect::<Vec<_>>());
+}
+
 /// Goal: a member whose disk lost what it had synchronised does not start, whatever is lost and
 /// whenever, and is replaced; a loss of power alone never keeps one from starting; nothing
 /// acknowledged is lost.
@@ -255,11 +290,6 @@ fn members_come_and_go() {
 /// Replay one with `BERTH_SEED=…` as above; other numbers of seeds by `BERTH_DAMAGES`.
 #[test]
 fn a_damaged_disk_is_refused_and_replaced() {
-    let with_damage = |seed: u64| Options {
-        has_damage: true,
-        has_membership: seed.is_multiple_of(3),
-        ..options(seed)
-    };
     let (first, seeds) = range("BERTH_DAMAGES", DAMAGES);
     let results = outcomes(first, seeds, with_damage);
     let done = results.iter().filter_map(|r| r.as_ref().ok());
@@ -276,10 +306,6 @@ fn a_damaged_disk_is_refused_and_replaced() {
 /// Replay one with `BERTH_SEED=…` as above; other numbers of seeds by `BERTH_ROLLBACKS`.
 #[test]
 fn an_older_directory_is_noticed() {
-    let with_rollback = |seed: u64| Options {
-        has_rollback: true,
-        ..options(seed)
-    };
     let (first, seeds) = range("BERTH_ROLLBACKS", ROLLBACKS);
     let results = outcomes(first, seeds, with_rollback);
     let done = results.iter().filter_map(|r| r.as_ref().ok());
