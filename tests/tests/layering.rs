@@ -27,7 +27,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("berth-proto", &["berth-domain", "berth-files", "berth-tls"]),
     ("berth-process", &["berth-tls"]),
     ("berth-host", &["berth-domain"]),
-    ("berth-driver", &["berth-domain"]),
+    ("berth-driver-api", &["berth-domain"]),
+    ("berth-driver", &["berth-domain", "berth-driver-api"]),
     ("berth-pmem", &["berth-domain", "berth-files"]),
     ("berth-csi", &["berth-domain", "berth-proto"]),
     (
@@ -121,6 +122,7 @@ const PURE: &[&str] = &[
     "berth-ganeti",
     "berth-state",
     "berth-saga",
+    "berth-driver-api",
 ];
 
 /// The only foreign crates that a pure crate may depend on.

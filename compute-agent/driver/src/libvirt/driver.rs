@@ -31,9 +31,10 @@ use super::{
 };
 use crate::disks::{DiskReader, DiskWriter};
 use crate::domain::{DomainSpec, Draft, Force, Known, Other, Sending};
-use crate::driver::{Chunk, Driver, Eraser, FreePages, Info};
+use crate::driver::{Chunk, Driver, Eraser, Info};
 use crate::error::Error;
 use crate::image::Size;
+use crate::request::FreePages;
 use crate::xml::{self, NAMESPACE, Settings};
 
 /// `VIR_DOMAIN_JOB_OPERATION_MIGRATION_OUT`.

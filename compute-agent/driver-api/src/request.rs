@@ -1,16 +1,16 @@
-//! The calls of [`Driver`] as values, for cores that do no I/O of their own: the agent's shell
-//! performs them on threads, the simulator on a [`crate::sim::World`].
+//! The calls of the trait `Driver` as values, for cores that do no I/O of their own: the agent's
+//! shell performs them on threads, the simulator in a world of simulated hypervisors.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use berth_domain::agent::{DiskSource, DomainStatus, Fence, Side};
 use berth_domain::id::{ClaimId, MigrationId, VmUid};
 use berth_domain::pmem::PmemDevice;
+use berth_domain::topology::CellId;
 use berth_domain::transfer::DiskCopy;
 
 use crate::domain::{DomainSpec, Draft, Force, Known, Other, Sending};
-use crate::driver::{Driver, FreePages};
-use crate::error::Error;
 
 /// Joins a request with its result; chosen by the caller, never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -22,31 +22,31 @@ impl fmt::Display for Token {
     }
 }
 
-/// A call of [`Driver`].
+/// A call of the trait `Driver`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// [`Driver::create`].
+    /// `Driver::create`.
     Create(Box<DomainSpec>),
-    /// [`Driver::destroy`].
+    /// `Driver::destroy`.
     Destroy(VmUid),
-    /// [`Driver::domain`].
+    /// `Driver::domain`.
     Domain(VmUid),
-    /// [`Driver::domains`].
+    /// `Driver::domains`.
     Domains,
-    /// [`Driver::prepare_incoming`].
+    /// `Driver::prepare_incoming`.
     Prepare {
         /// The guest.
         domain: Box<DomainSpec>,
         /// The disks that are copied.
         copies: Vec<DiskCopy>,
     },
-    /// [`Driver::cancel_incoming`].
+    /// `Driver::cancel_incoming`.
     Cancel(VmUid),
-    /// [`Driver::check_tls`], before this guest is sent or received.
+    /// `Driver::check_tls`, before this guest is sent or received.
     CheckTls(VmUid),
-    /// [`Driver::check_peer`], before this guest is sent to it.
+    /// `Driver::check_peer`, before this guest is sent to it.
     CheckPeer(VmUid, String),
-    /// [`Driver::migrate`].
+    /// `Driver::migrate`.
     Migrate {
         /// The guest.
         vm: VmUid,
@@ -57,25 +57,25 @@ pub enum Request {
         /// How it is sent.
         sending: Box<Sending>,
     },
-    /// [`Driver::abort`].
+    /// `Driver::abort`.
     Abort(VmUid),
-    /// [`Driver::release`].
+    /// `Driver::release`.
     Release(VmUid),
-    /// [`Driver::free_pages`].
+    /// `Driver::free_pages`.
     FreePages,
-    /// [`Driver::shutdown`].
+    /// `Driver::shutdown`.
     Shutdown(VmUid),
-    /// [`Driver::stop`].
+    /// `Driver::stop`.
     Stop(VmUid),
-    /// [`Driver::start`].
+    /// `Driver::start`.
     Start(Box<DomainSpec>),
-    /// [`Driver::force_complete`].
+    /// `Driver::force_complete`.
     Force(VmUid, Force),
-    /// [`Driver::forget_incoming`].
+    /// `Driver::forget_incoming`.
     Forget(VmUid),
-    /// [`Driver::make_disks`].
+    /// `Driver::make_disks`.
     MakeDisks(Box<DomainSpec>),
-    /// [`Driver::copy_disk`].
+    /// `Driver::copy_disk`.
     CopyDisk {
         /// The guest.
         domain: Box<DomainSpec>,
@@ -84,22 +84,22 @@ pub enum Request {
         /// The draft that it is copied to.
         draft: Draft,
     },
-    /// [`Driver::publish_image`].
+    /// `Driver::publish_image`.
     PublishImage(Draft),
-    /// [`Driver::drop_image`].
+    /// `Driver::drop_image`.
     DropImage(Draft),
-    /// [`Driver::domains`] and [`Driver::others`].
+    /// `Driver::domains` and `Driver::others`.
     Everything,
-    /// [`Driver::evict`].
+    /// `Driver::evict`.
     Evict(VmUid, Option<ClaimId>),
-    /// [`Driver::erase`], one after the other.
+    /// `Driver::erase`, one after the other.
     Erase(Vec<PmemDevice>),
-    /// [`Driver::receive_disks`], with what [`Driver::read_disks`] of another host gives. Not for
-    /// [`perform`]: what is between the two is the agent's.
+    /// `Driver::receive_disks`, with what `Driver::read_disks` of another host gives. Not for
+    /// `berth_driver::perform`: what is between the two is the agent's.
     FetchDisks(Box<Fetch>),
     /// Stops a fetch that goes on; it ends with [`Error::Aborted`].
     StopFetch(VmUid),
-    /// [`Driver::drop_disks`].
+    /// `Driver::drop_disks`.
     DropDisks(VmUid, MigrationId, Side),
 }
 
@@ -248,6 +248,9 @@ impl Request {
     }
 }
 
+/// The free pages of each cell by size in KiB, as the host reports now.
+pub type FreePages = BTreeMap<CellId, BTreeMap<u64, u64>>;
+
 /// The result of a [`Request`] that was carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
@@ -266,65 +269,4 @@ pub enum Answer {
     },
     /// To [`Request::Everything`].
     Everything(Vec<Known>, Vec<Other>),
-}
-
-/// Makes the call that `request` stands for; blocks as long as it does.
-///
-/// # Errors
-///
-/// Those of the call.
-pub fn perform(driver: &dyn Driver, request: &Request) -> Result<Answer, Error> {
-    let done = |()| Answer::Done;
-    match request {
-        Request::Create(domain) => driver.create(domain).map(done),
-        Request::Destroy(vm) => driver.destroy(*vm).map(done),
-        Request::Domain(vm) => driver.domain(*vm).map(Answer::Status),
-        Request::Domains => driver.domains().map(Answer::Domains),
-        Request::Prepare { domain, copies } => driver.prepare_incoming(domain, copies).map(done),
-        Request::Cancel(vm) => driver.cancel_incoming(*vm).map(done),
-        Request::CheckTls(_) => driver.check_tls().map(done),
-        Request::CheckPeer(_, uri) => driver.check_peer(uri).map(done),
-        Request::Migrate {
-            vm,
-            destination_uri,
-            destination,
-            sending,
-        } => driver
-            .migrate(*vm, destination_uri, destination, sending)
-            .map(done),
-        Request::Abort(vm) => driver.abort(*vm).map(done),
-        Request::Release(vm) => driver.release(*vm).map(done),
-        Request::FreePages => driver.free_pages().map(Answer::FreePages),
-        Request::Shutdown(vm) => driver.shutdown(*vm).map(done),
-        Request::Stop(vm) => driver.stop(*vm).map(done),
-        Request::Start(domain) => driver.start(domain).map(done),
-        Request::Force(vm, how) => driver.force_complete(*vm, *how).map(done),
-        Request::Forget(vm) => driver.forget_incoming(*vm).map(done),
-        Request::MakeDisks(domain) => driver.make_disks(domain).map(done),
-        Request::CopyDisk {
-            domain,
-            disk,
-            draft,
-        } => driver.copy_disk(domain, *disk, draft).map(done),
-        Request::PublishImage(draft) => driver.publish_image(draft).map(done),
-        Request::DropImage(draft) => {
-            let dropped = driver.drop_image(draft);
-            dropped.map(|published| Answer::Image { published })
-        }
-        Request::Everything => {
-            let known = driver.domains()?;
-            Ok(Answer::Everything(known, driver.others()?))
-        }
-        Request::Evict(vm, claim) => driver.evict(*vm, *claim).map(done),
-        Request::Erase(devices) => {
-            let mut erased = devices.iter().map(|device| driver.erase(device));
-            erased.try_for_each(|erased| erased).map(done)
-        }
-        Request::FetchDisks(_) | Request::StopFetch(_) => Err(Error::refused(
-            "disks are fetched by agents, not by drivers",
-        )),
-        Request::DropDisks(vm, migration, side) => {
-            driver.drop_disks(*vm, *migration, *side).map(done)
-        }
-    }
 }
