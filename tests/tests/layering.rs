@@ -29,6 +29,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("berth-host", &["berth-domain"]),
     ("berth-driver-api", &["berth-domain"]),
     ("berth-driver", &["berth-domain", "berth-driver-api"]),
+    ("berth-agent-core", &["berth-domain", "berth-driver-api"]),
     ("berth-pmem", &["berth-domain", "berth-files"]),
     ("berth-csi", &["berth-domain", "berth-proto"]),
     (
@@ -61,6 +62,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "berth-compute-agent",
         &[
+            "berth-agent-core",
             "berth-domain",
             "berth-host",
             "berth-driver",
@@ -123,6 +125,7 @@ const PURE: &[&str] = &[
     "berth-state",
     "berth-saga",
     "berth-driver-api",
+    "berth-agent-core",
 ];
 
 /// The only foreign crates that a pure crate may depend on.

@@ -27,11 +27,11 @@ mod device;
 use std::fs::File;
 use std::path::Path;
 
+use berth_agent_core::Feeding;
 use berth_process::error_chain;
 use tokio::sync::watch;
 
 use crate::config;
-use crate::core::Feeding;
 
 pub use device::Error;
 pub(crate) use device::{Device, TIMEOUT_S_MAX, TIMEOUT_S_MIN};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use berth_compute_agent::core::{Agent as Core, CallId, Effect, Event, Expectation, Facts};
+use berth_agent_core::{Agent as Core, CallId, Effect, Event, Expectation, Facts};
 use berth_domain::host::HostReport;
 use berth_domain::id::{ClaimId, Epoch, Incarnation, ProviderId, TimeMs, VmUid};
 use berth_domain::migration_tls::TlsPolicy;

@@ -8,7 +8,7 @@ use berth_driver::conformance::sample;
 use berth_driver::sim::Behaviour;
 
 use super::rig::{Guest, Rig, host};
-use crate::core::{Event, Feeding, STOPPING_MS};
+use crate::{Event, Feeding, STOPPING_MS};
 
 const LIMIT_MS: u64 = 10_000;
 

@@ -13,7 +13,7 @@ use berth_driver::sim::Behaviour;
 use berth_driver::{Answer, Error, Kind, Request};
 
 use super::rig::{Guest, Rig, host, migration};
-use crate::core::{Effect, Event};
+use crate::{Effect, Event};
 
 fn pinned() -> Guest {
     Guest::new("a", 1, sample::pinned_spec(2, PageSize::Unspecified))

@@ -7,7 +7,7 @@ use berth_domain::vm::{Disk, DiskFormat};
 use berth_driver::conformance::sample;
 
 use super::rig::{Answer, Guest, Rig, host, migration};
-use crate::core::{CallId, Event};
+use crate::{CallId, Event};
 
 /// A number that no call of the rig has.
 const READ: CallId = CallId(u64::MAX);

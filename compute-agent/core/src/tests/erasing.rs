@@ -1,7 +1,7 @@
 //! Erasing what guests have left: what was asked, what was told meanwhile, and on which device.
 
 use super::rig::host;
-use crate::core::{Agent, CallId, Effect, Event, Expectation, Facts};
+use crate::{Agent, CallId, Effect, Event, Expectation, Facts};
 use berth_domain::agent::{Call, DomainState, Fence};
 use berth_domain::claim::{Claim, Owner, State};
 use berth_domain::id::{ClaimId, Epoch, Incarnation, OperationId, TimeMs, VmUid};

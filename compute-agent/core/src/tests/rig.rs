@@ -20,7 +20,7 @@ use berth_driver::conformance::sample;
 use berth_driver::sim::{Settings, World};
 use uuid::Uuid;
 
-use crate::core::{Agent, CallId, Effect, Event, Facts, Feeding};
+use crate::{Agent, CallId, Effect, Event, Facts, Feeding};
 
 pub(super) type Answer = Result<Reply, Refusal>;
 

@@ -9,7 +9,7 @@ use berth_domain::id::VmUid;
 use berth_domain::migration::MigrateData;
 use berth_domain::migration_tls::{TlsPolicy, TlsReport, agree};
 use berth_domain::refusal::{Refusal, cut};
-use berth_driver::{Error, Request};
+use berth_driver_api::{Error, Request};
 
 use super::agent::{Agent, CallId, Effect, Start, Work, reply};
 use super::answers::Done;

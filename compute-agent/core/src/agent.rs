@@ -22,7 +22,7 @@ use berth_domain::refusal::{Code, Refusal};
 use berth_domain::topology::HostTopology;
 use berth_domain::transfer::TransferPolicy;
 use berth_domain::version::ServiceVersion;
-use berth_driver::{Answer, DomainSpec, Error, Known, Request, Token};
+use berth_driver_api::{Answer, DomainSpec, Error, Known, Request, Token};
 
 use super::erasing::Erasing;
 use super::fences::Fences;

@@ -12,7 +12,7 @@ use berth_driver::{Answer, Known, Other, Request, Token};
 use uuid::Uuid;
 
 use super::rig::{Guest, migration};
-use crate::core::{Agent, CallId, Effect, Event, Expectation, Facts};
+use crate::{Agent, CallId, Effect, Event, Expectation, Facts};
 
 const LEASE_MS: u64 = 15_000;
 

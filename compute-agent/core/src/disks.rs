@@ -9,7 +9,7 @@ use berth_domain::agent::{Fence, FetchDisks, Reply, Side};
 use berth_domain::id::{ClaimId, MigrationId};
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::version::{Feature, TOO_OLD};
-use berth_driver::{DomainSpec, Fetch, Request};
+use berth_driver_api::{DomainSpec, Fetch, Request};
 
 use super::agent::{Agent, CallId, Effect, Start, Work, reply};
 use super::calls::{Started, is_sound, precondition};

@@ -4,7 +4,7 @@ use berth_domain::agent::{DestinationCheck, DomainState, DomainStatus, Reply};
 use berth_domain::id::{OperationId, VmUid};
 use berth_domain::migration::MigrateData;
 use berth_domain::refusal::{Code, Refusal};
-use berth_driver::{Answer, DomainSpec, Error, Request, Token};
+use berth_driver_api::{Answer, DomainSpec, Error, Request, Token};
 
 use super::agent::{Agent, CallId, Effect, InFlight, Work, reply};
 use super::calls::precondition;

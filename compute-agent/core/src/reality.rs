@@ -17,7 +17,7 @@ use berth_domain::id::{ClaimId, TimeMs, VmUid};
 use berth_domain::pmem::PmemDevice;
 use berth_domain::reality::{Expected, NAME_MAX, ObservedDomain, Unknown, compare};
 use berth_domain::refusal::{Code, Refusal};
-use berth_driver::{Answer, Error, Known, Other, Request, Token};
+use berth_driver_api::{Answer, Error, Known, Other, Request, Token};
 
 use super::agent::{Agent, Effect, Work};
 use super::guests::{Phase, adopt};

@@ -13,7 +13,7 @@ use berth_domain::refusal::{Code, Refusal};
 use berth_domain::transfer::{DiskCopy, TransferPolicy};
 use berth_domain::version::ServiceVersion;
 use berth_domain::vm::VmSpec;
-use berth_driver::{DomainSpec, Force, Request, Sending, Token};
+use berth_driver_api::{DomainSpec, Force, FreePages, Request, Sending, Token};
 
 use super::agent::{Agent, Pending, Start, Work};
 use super::fences::late;
@@ -199,11 +199,7 @@ impl Agent {
     }
 
     /// Decides on the held claim against the free pages that the driver has just reported.
-    pub(super) fn decide_fit(
-        &self,
-        data: MigrateData,
-        free: &berth_driver::FreePages,
-    ) -> Result<Reply, Refusal> {
+    pub(super) fn decide_fit(&self, data: MigrateData, free: &FreePages) -> Result<Reply, Refusal> {
         let claim = data.claim.as_ref().expect("checked when requested");
         let others = self.taken_by_others(data.vm_uid);
         let live = fit::live_topology(&self.facts.topology, &others, free);

@@ -1,6 +1,6 @@
 //! The agent's core: which calls it takes, in which order it has the hypervisor do them, and what
 //! it replies. Sans-I/O: the server performs its effects on threads, the simulator on a
-//! [`berth_driver::sim::World`].
+//! world of simulated hypervisors.
 //!
 //! | module | what |
 //! |---|---|
@@ -35,5 +35,4 @@ mod tests;
 
 pub use agent::{Agent, CallId, Effect, Event, Facts};
 pub use reality::Expectation;
-pub use self_fence::Feeding;
-pub(crate) use self_fence::STOPPING_MS;
+pub use self_fence::{Feeding, STOPPING_MS};

@@ -22,7 +22,7 @@ use berth_domain::numa::Assignment;
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::version::{ServiceVersion, TOO_OLD};
 use berth_domain::vm::VmSpec;
-use berth_driver::{Answer, DomainSpec, Draft, Request, Token};
+use berth_driver_api::{Answer, DomainSpec, Draft, Request, Token};
 
 use super::agent::{Agent, CallId, Effect, Start, Work, reply};
 use super::answers::{Done, status};

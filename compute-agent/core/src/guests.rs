@@ -10,7 +10,7 @@ use berth_domain::id::{MigrationId, TimeMs, VmUid};
 use berth_domain::numa::HostUsage;
 use berth_domain::topology::HostTopology;
 use berth_domain::transfer::TransferPolicy;
-use berth_driver::{DomainSpec, Known, Token};
+use berth_driver_api::{DomainSpec, Known, Token};
 
 /// How far a guest is, as far as this agent knows.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -23,7 +23,7 @@ use berth_domain::id::{ClaimId, TimeMs, VmUid};
 use berth_domain::name::PmemName;
 use berth_domain::numa::{Assignment, HostUsage};
 use berth_domain::pmem::{PmemDevice, PmemNamespace};
-use berth_driver::{Answer, DomainSpec, Error, Known, Request, Token};
+use berth_driver_api::{Answer, DomainSpec, Error, Known, Request, Token};
 
 use super::agent::{Agent, Effect};
 use super::guests::usage_of_others;

@@ -9,8 +9,8 @@
 //!                               starved: the watchdog resets the machine
 //! ```
 //!
-//! Not here: how long that is, and what of it was promised to the scheduler; see `self_fencing`. Nor the
-//! device itself; see `watchdog`.
+//! Not here: how long that is, and what of it was promised to the scheduler. Nor the device itself. Both
+//! are the server's: see its modules `self_fencing` and `watchdog`.
 //!
 //! Invariant: from when the lease lapses until a heartbeat of this agent is acknowledged again, no guest
 //! is started, and every one that is here or comes is stopped, again and again until it is. Where a
@@ -21,14 +21,14 @@ use std::collections::BTreeSet;
 
 use berth_domain::agent::DomainState;
 use berth_domain::id::VmUid;
-use berth_driver::{Answer, Known, Request, Token};
+use berth_driver_api::{Answer, Known, Request, Token};
 
 use super::agent::{Agent, Effect, Work};
 use super::answers::Done;
 use super::guests::Phase;
 
 /// How long stopping the guests may take. The core looks once a second.
-pub(crate) const STOPPING_MS: u64 = 5_000;
+pub const STOPPING_MS: u64 = 5_000;
 
 /// What is to be done about the watchdog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,7 +16,7 @@ use prost_types::{FileDescriptorSet, MethodDescriptorProto};
 use uuid::Uuid;
 
 use super::rig::{Guest, Rig, host, migration};
-use crate::core::{CallId, Event};
+use crate::{CallId, Event};
 
 /// More VMs than are remembered: what is dropped would raise the floor for all others.
 const UNKNOWN_VMS: u128 = 4_200;

@@ -19,7 +19,7 @@ use berth_domain::pci::PciRequest;
 use berth_domain::pmem::PmemDemand;
 use berth_domain::refusal::{Code, HostRefusal, Refusal};
 use berth_domain::topology::{CellId, HostTopology};
-use berth_driver::FreePages;
+use berth_driver_api::FreePages;
 
 /// A guest that is to come, as the source describes it.
 #[derive(Clone, Copy)]

@@ -13,7 +13,7 @@
 
 use berth_domain::id::TimeMs;
 use berth_domain::transfer::{TimeoutAction, TransferPolicy};
-use berth_driver::Force;
+use berth_driver_api::Force;
 
 /// An order to the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
