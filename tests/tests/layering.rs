@@ -23,6 +23,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("berth-saga", &["berth-domain"]),
     ("berth-files", &[]),
     ("berth-migrations", &["berth-files"]),
+    ("berth-store", &["berth-files", "berth-migrations"]),
     ("berth-tls", &["berth-files"]),
     ("berth-proto", &["berth-domain", "berth-files", "berth-tls"]),
     ("berth-process", &["berth-tls"]),
@@ -33,22 +34,17 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("berth-pmem", &["berth-domain", "berth-files"]),
     ("berth-csi", &["berth-domain", "berth-proto"]),
     (
-        "berth-store",
-        &[
-            "berth-domain",
-            "berth-state",
-            "berth-files",
-            "berth-migrations",
-            "berth-proto",
-        ],
+        "berth-codec",
+        &["berth-domain", "berth-state", "berth-store", "berth-proto"],
     ),
     (
         "berth-replication",
-        &["berth-state", "berth-store", "berth-proto", "berth-tls"],
+        &["berth-store", "berth-proto", "berth-tls"],
     ),
     (
         "berth-scheduler",
         &[
+            "berth-codec",
             "berth-domain",
             "berth-selection",
             "berth-state",

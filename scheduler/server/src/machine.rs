@@ -6,6 +6,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use berth_codec::{self as codec, CodecError};
 use berth_domain::id::TimeMs;
 use berth_domain::refusal::Refusal;
 use berth_domain::version::ServiceVersion;
@@ -16,7 +17,6 @@ use berth_selection::fleet::FleetGuest;
 use berth_selection::{Choice, Index, NoHost};
 use berth_state::command::{Command, Envelope};
 use berth_state::{RebuildError, Reply, State};
-use berth_store::codec::{self, CodecError};
 use bytes::Bytes;
 
 use crate::core::admission::Reserve;

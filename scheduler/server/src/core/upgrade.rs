@@ -6,13 +6,13 @@
 
 use std::collections::BTreeSet;
 
+use berth_codec as codec;
 use berth_domain::name::ServiceName;
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::version::{CLUSTER_TOO_OLD, ServiceVersion};
 use berth_proto::format::{self, Fitted, Newest, Stored};
 use berth_state::command::{Command, Envelope};
 use berth_state::{State, upgrade_incomplete};
-use berth_store::codec;
 
 /// The service version of a member, as the leader knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,6 +14,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use berth_codec as codec;
 use berth_domain::id::{RequestId, TimeMs};
 use berth_process::BoxFuture;
 use berth_proto::client::is_unsent;
@@ -23,7 +24,6 @@ use berth_replication::runtime::{Leader, ProposeError};
 use berth_replication::transport::Answering;
 use berth_state::State;
 use berth_state::command::{Command, Envelope, RequestKey};
-use berth_store::codec;
 use bytes::Bytes;
 use tokio::sync::watch::Receiver;
 use tonic::{Code, Status};

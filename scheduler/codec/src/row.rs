@@ -11,12 +11,12 @@ use berth_proto::convert::placement;
 use berth_proto::state::v1;
 use berth_proto::state::v1::row::Row as Wire;
 use berth_state::{Change, Header, Row};
+use berth_store::row::{Row as StoredRow, RowChange};
 use bytes::Bytes;
 use prost::Message as _;
 
 use super::request::{read_request, write_request};
 use super::{CodecError, encode_key};
-use crate::row::{Row as StoredRow, RowChange};
 
 /// Returns a row as it is stored.
 #[must_use]

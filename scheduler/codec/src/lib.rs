@@ -1,7 +1,7 @@
 //! Commands, their outcomes and rows of the replicated state as bytes (`berth.state.v1`), and back.
 //!
-//! It does *not* interpret them, and nothing else of this crate looks inside: the machine that
-//! joins state and store calls it.
+//! It does *not* interpret them. The store and the replication see rows and commands as bytes; the
+//! machine that joins them with the state calls this crate.
 //!
 //! Invariant: equal values have equal bytes, on every member; what was written is read as the same
 //! value or refused. A command or row that this build does not know is an error, never a default:

@@ -7,6 +7,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use berth_codec::{
+    CodecError, decode_command, decode_outcome, decode_row, encode_change, encode_command,
+    encode_outcome, encode_row,
+};
 use berth_domain::audit::{Chosen, Points, Ranked, RequestSummary};
 use berth_domain::id::{Generation, TimeMs};
 use berth_domain::memory::MemoryRule;
@@ -18,10 +22,6 @@ use berth_domain::version::ServiceVersion;
 use berth_state::command::{Command, Envelope};
 use berth_state::request::{Receipt, Request};
 use berth_state::{Change, Reply, Row, State};
-use berth_store::codec::{
-    CodecError, decode_command, decode_outcome, decode_row, encode_change, encode_command,
-    encode_outcome, encode_row,
-};
 use berth_testkit::state::draw::{can_be_requested, draws, placement_draws, play};
 use berth_testkit::state::*;
 use bytes::Bytes;
