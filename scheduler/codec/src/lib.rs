@@ -9,18 +9,21 @@
 //!
 //! | module | what |
 //! |---|---|
+//! | [`mod@admit`] | commands as a cluster version allows them |
 //! | [`command`] | envelopes with their commands |
 //! | [`key`] | what names a row |
 //! | [`outcome`] | what came of a command, for another member and for a retry |
 //! | [`row`] | rows and changes of rows |
 //! | [`request`] | remembered requests, a row with parts of its own |
 
+pub mod admit;
 pub mod command;
 pub mod key;
 pub mod outcome;
 pub mod request;
 pub mod row;
 
+pub use admit::admit;
 pub use command::{decode_command, encode_command};
 pub use key::{Watched, decode_watched_key, encode_key};
 pub use outcome::{decode_outcome, encode_outcome};

@@ -36,6 +36,7 @@ use super::request::{
     Action, DecisionRequest, MoveDrained, Preferred, ScheduleMigration, ScheduleMove,
 };
 use super::schedule::{Scheduled, holds_lease, known_vm};
+use super::upgrade::Admit;
 use super::verify::plan_of_host;
 use super::{reschedule, schedule};
 
@@ -88,6 +89,7 @@ pub struct DrainPlan {
 /// and nothing proves that it is dead, or its agent is silent.
 pub fn plan_drain(
     state: &State,
+    admit: Admit,
     at: TimeMs,
     host: &HostName,
     options: DrainOptions,
@@ -119,10 +121,10 @@ pub fn plan_drain(
             how: first_choice(vm, options),
             preferred,
         };
-        let mut planned = plan_one(&mut future, at, &candidate);
+        let mut planned = plan_one(&mut future, admit, at, &candidate);
         if planned.is_err() && options.cold && candidate.how == migration::Kind::Live {
             candidate.how = migration::Kind::Cold;
-            planned = plan_one(&mut future, at, &candidate);
+            planned = plan_one(&mut future, admit, at, &candidate);
         }
         match planned {
             Ok(planned) => plan.moves.push(planned),
@@ -341,12 +343,13 @@ fn first_choice(vm: &Vm, options: DrainOptions) -> migration::Kind {
 
 fn plan_one(
     future: &mut State,
+    admit: Admit,
     at: TimeMs,
     candidate: &Candidate<'_>,
 ) -> Result<PlannedMove, Refusal> {
     let Candidate { vm, how, .. } = *candidate;
     let request = DecisionRequest::new("plan", action(candidate));
-    let proposal = match decide(future, at, &request) {
+    let proposal = match decide(future, admit, at, &request) {
         Decision::Command(proposal) => proposal,
         Decision::Refuse(refusal) => return Err(*refusal),
         Decision::Explain(unexplained) => return Err(unexplained.explain()),

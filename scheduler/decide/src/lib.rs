@@ -1,7 +1,7 @@
 //! Decisions: from a request and the state to a command, a response or a refusal.
 //!
-//! Pure: no I/O, no clock, no randomness, no threads. The gRPC services and the simulator drive
-//! the same code. Decisions are made on the leader's speculative state, so that many of them can be
+//! Pure: no I/O, no clock, no randomness, no threads. The scheduler and the simulator drive the
+//! same code. Decisions are made on the leader's speculative state, so that many of them can be
 //! in flight at once without conflicting.
 //!
 //! | module | contents |
@@ -10,6 +10,7 @@
 //! | [`mod@decide`] | from a request to a decision |
 //! | `schedule` | those requests for which a host is chosen |
 //! | [`chooser`] | the hosts as the choice sees them |
+//! | [`host_table`] | the hosts, indexed between choices |
 //! | [`decision`] | the outcome of a decision |
 //! | [`admission`] | whether a new guest leaves headroom for failures |
 //! | [`balance`] | how well guests are spread, and which moves would help |
@@ -18,7 +19,7 @@
 //! | [`drain`] | where the VMs of a host would go |
 //! | [`fleet`] | hosts and guests for plans of several steps |
 //! | [`joining`] | how a new member finds its way into the cluster |
-//! | [`membership`], [`quorum`] | which changes of the membership are made |
+//! | [`quorum`] | which members the others can spare |
 //! | [`audited`] | what the audit log records of a request |
 //! | `surroundings` | the cluster around a refused request, for its hint |
 //! | [`upgrade`] | what the cluster version allows, and when it can be raised |
@@ -37,9 +38,9 @@ pub mod doubt;
 pub mod drain;
 pub mod fleet;
 pub mod forwarding;
+pub mod host_table;
 mod hosts;
 pub mod joining;
-pub mod membership;
 pub mod quorum;
 pub mod request;
 mod reschedule;
@@ -56,7 +57,9 @@ pub use clock::Clock;
 pub use decide::{decide, decide_with};
 pub use decision::{Answer, Decision, Proposal};
 pub use drain::{DrainOptions, DrainPlan, PlannedMove, Stuck, plan_drain};
+pub use host_table::HostTable;
 pub use request::{
     Action, CreateVolume, DecisionRequest, MoveDrained, Preferred, ScheduleMigration, ScheduleMove,
     ScheduleUnshelve, ScheduleVm,
 };
+pub use upgrade::Admit;

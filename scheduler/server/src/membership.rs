@@ -11,13 +11,12 @@
 
 use std::collections::BTreeSet;
 
+use berth_decide::joining::CHANGE_PENDING;
+use berth_decide::quorum;
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::version::{ServiceVersion, TOO_OLD};
 use berth_replication::{MemberStatus, Refused};
 use berth_store::{Member, Membership};
-
-use super::joining::CHANGE_PENDING;
-use super::quorum;
 
 /// The members as the leader sees them.
 #[derive(Clone, Copy, Debug)]

@@ -19,13 +19,14 @@ use berth_domain::policy::{Scope, Setting};
 use berth_domain::topology::{CellId, HostCell, HostTopology, PagePool};
 use berth_domain::version::ServiceVersion;
 use berth_domain::vm::{BootSource, Disk, DiskFormat, Nic, SchedulingHints};
-use berth_replication::Machine as _;
 use berth_state::command::{Command, RequestKey};
 use berth_state::{Reply, State};
 use uuid::Uuid;
 
-use super::{Action, Decision, DecisionRequest, ScheduleMigration, ScheduleVm, decide};
-use crate::machine::Machine;
+use super::{
+    Action, Decision, DecisionRequest, HostTable, ScheduleMigration, ScheduleVm, decide,
+    decide_with,
+};
 
 fn host(name: &str) -> HostName {
     HostName::new(name).unwrap()
@@ -82,14 +83,16 @@ fn report(version: u32) -> HostReport {
 
 /// A state, and the index of its last command.
 struct World {
-    machine: Machine,
+    state: State,
+    hosts: HostTable,
     index: u64,
 }
 
 impl World {
     fn new(hosts: &[(&str, u32)]) -> Self {
         let mut world = Self {
-            machine: Machine::new(State::new()),
+            state: State::new(),
+            hosts: HostTable::default(),
             index: 1,
         };
         for (number, (name, version)) in (100..).zip(hosts) {
@@ -112,12 +115,15 @@ impl World {
 
     fn decide(&self, request: &DecisionRequest) -> Decision {
         let now = TimeMs(1000);
-        let slow = decide(self.machine.state(), now, request);
-        assert_eq!(
-            self.machine.decide(now, request).explained(),
-            slow,
-            "the table of hosts decides"
+        let slow = decide(&self.state, berth_codec::admit, now, request);
+        let fast = decide_with(
+            &self.state,
+            &mut &self.hosts,
+            berth_codec::admit,
+            now,
+            request,
         );
+        assert_eq!(fast.explained(), slow, "the table of hosts decides");
         slow
     }
 
@@ -126,8 +132,8 @@ impl World {
         match self.decide(request) {
             Decision::Command(proposal) => {
                 self.index += 1;
-                let outcome = self.machine.speculate(self.index, &proposal.envelope);
-                self.machine.check().unwrap();
+                let outcome = self.state.speculate(self.index, &proposal.envelope);
+                self.state.check().unwrap();
                 outcome.map_err(|refusal| refusal.reason)
             }
             Decision::Answer(answer) => Ok(answer.reply),
@@ -153,13 +159,7 @@ impl World {
             Mark::Succeeded,
             Effect::CompleteBoot,
         );
-        self.machine
-            .state()
-            .vm(&vm(name))
-            .unwrap()
-            .host
-            .clone()
-            .unwrap()
+        self.state.vm(&vm(name)).unwrap().host.clone().unwrap()
     }
 
     fn advance(&mut self, operation: &Operation, step: Step, mark: Mark, effect: Effect) {
@@ -259,7 +259,7 @@ fn an_explanation_is_no_decision() {
         panic!("there is room");
     };
     assert_eq!(answer.choice.unwrap().host, host("h1"));
-    assert!(world.machine.state().vm(&vm("a")).is_none());
+    assert!(world.state.vm(&vm("a")).is_none());
 }
 
 /// Goal: the policy holds from the next choice on, and what a client saw of it is compared.
@@ -310,7 +310,7 @@ fn unset_page_sizes_follow_the_policy() {
         .submit(&DecisionRequest::new("test", request))
         .unwrap();
     world.boot("after", 2);
-    let state = world.machine.state();
+    let state = &world.state;
     let said = |name| {
         let spec = &state.vm(&vm(name)).unwrap().spec;
         let pages = spec.topology.as_ref().unwrap().cells[0].page_size;
@@ -325,7 +325,7 @@ fn unset_page_sizes_follow_the_policy() {
 fn interfaces_get_addresses_of_their_own() {
     let mut world = World::new(&[("h1", 2)]);
     world.boot("a", 0x00ab_cdff);
-    let spec = &world.machine.state().vm(&vm("a")).unwrap().spec;
+    let spec = &world.state.vm(&vm("a")).unwrap().spec;
     assert_eq!(spec.nics[0].mac, "52:54:00:ab:cd:ff");
 }
 
@@ -354,7 +354,7 @@ fn no_two_interfaces_of_the_cluster_share_an_address() {
             .submit(&with_nics(boot(name, number), &["", "", ""]))
             .unwrap();
     }
-    let vms = world.machine.state().vms().values();
+    let vms = world.state.vms().values();
     let macs: BTreeSet<_> = vms
         .flat_map(|vm| vm.spec.nics.iter().map(|nic| nic.mac.clone()))
         .collect();
@@ -409,7 +409,7 @@ fn a_migration_goes_elsewhere_and_only_within_the_cluster() {
         "SAME_HOST"
     );
     world.submit(&migrate("a", 2, None)).unwrap();
-    let claim = world.machine.state().claim(ClaimId(id(2))).unwrap();
+    let claim = world.state.claim(ClaimId(id(2))).unwrap();
     assert_ne!(claim.host, source);
     assert_eq!(reason(world.submit(&migrate("a", 3, None))), "VM_BUSY");
 }
@@ -421,7 +421,7 @@ fn a_guest_with_a_topology_does_not_move_to_an_old_agent() {
         world.boot("b", 2);
     }
     let on_new = |world: &World, name: &str| {
-        let found = world.machine.state().vm(&vm(name)).cloned();
+        let found = world.state.vm(&vm(name)).cloned();
         found.is_some_and(|vm| vm.host == Some(host("h1")))
     };
     let name = if on_new(&world, "a") { "a" } else { "b" };
@@ -437,14 +437,7 @@ fn the_next_host_needs_the_lease_and_is_not_the_one_that_refused() {
     let Reply::Operation(operation) = world.submit(&boot("a", 1)).unwrap() else {
         panic!("a boot is an operation");
     };
-    let first = world
-        .machine
-        .state()
-        .vm(&vm("a"))
-        .unwrap()
-        .host
-        .clone()
-        .unwrap();
+    let first = world.state.vm(&vm("a")).unwrap().host.clone().unwrap();
     let release = Effect::ReleaseClaim {
         claim: ClaimId(id(1)),
         exclude: true,
@@ -461,14 +454,7 @@ fn the_next_host_needs_the_lease_and_is_not_the_one_that_refused() {
     assert_eq!(world.submit(&next(Epoch(99))), Err("STALE_EPOCH".into()));
     let epoch = operation.lease.as_ref().unwrap().epoch;
     world.submit(&next(epoch)).unwrap();
-    let second = world
-        .machine
-        .state()
-        .vm(&vm("a"))
-        .unwrap()
-        .host
-        .clone()
-        .unwrap();
+    let second = world.state.vm(&vm("a")).unwrap().host.clone().unwrap();
     assert_ne!(first, second);
 }
 
@@ -503,7 +489,8 @@ fn a_plan_of_a_drain_adds_up_and_claims_nothing() {
     }
     let plan_of = |world: &World, name: &str| {
         let plan = super::plan_drain(
-            world.machine.state(),
+            &world.state,
+            berth_codec::admit,
             TimeMs(2_000),
             &host(name),
             super::DrainOptions::default(),
@@ -521,7 +508,7 @@ fn a_plan_of_a_drain_adds_up_and_claims_nothing() {
     register(&mut world, "h2", 200);
     let plan = plan_of(&world, "h1");
     assert_eq!(plan_of(&world, "h1"), plan, "repeated");
-    assert_eq!(world.machine.state().claims_of_host(&host("h2")).count(), 0);
+    assert_eq!(world.state.claims_of_host(&host("h2")).count(), 0);
     assert!(plan.stuck.is_empty(), "{plan:?}");
     let mut given = BTreeSet::new();
     for planned in &plan.moves {
@@ -536,12 +523,13 @@ fn a_plan_of_a_drain_adds_up_and_claims_nothing() {
     assert_eq!(world.boot("c", 12), host("h2"));
     let plan = plan_of(&world, "h1");
     assert_eq!((plan.moves.len(), plan.stuck.len()), (1, 1), "{plan:?}");
-    let state = world.machine.state();
+    let state = &world.state;
     let own = state.claims_of_host(&host("h2")).next().unwrap();
     let both = plan.moves[0].assignment.dedicated();
     assert!(both.intersection(&own.assignment.dedicated()).is_empty());
     let unknown = super::plan_drain(
         state,
+        berth_codec::admit,
         TimeMs(2_000),
         &host("h9"),
         super::DrainOptions::default(),
@@ -571,7 +559,13 @@ fn no_hint_of_a_drain_moves_something_to_its_host() {
     assert_eq!(world.boot("c", 12), host("h2"));
     cordon(&mut world, false);
     let options = super::DrainOptions::default();
-    let plan = super::plan_drain(world.machine.state(), TimeMs(2_000), &host("h1"), options);
+    let plan = super::plan_drain(
+        &world.state,
+        berth_codec::admit,
+        TimeMs(2_000),
+        &host("h1"),
+        options,
+    );
     let plan = plan.expect("a known host");
     assert_eq!((plan.moves.len(), plan.stuck.len()), (0, 1), "{plan:?}");
     let refusal = &plan.stuck[0].refusal;

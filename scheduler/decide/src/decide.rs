@@ -15,13 +15,14 @@ use super::chooser::{Chooser, EveryHost, Unschedulable};
 use super::decision::{Decision, Proposal};
 use super::request::{Action, DecisionRequest};
 use super::schedule::{self, Scheduled};
-use super::{audited, drain, hosts, reschedule, upgrade, volume};
+use super::upgrade::Admit;
+use super::{audited, drain, hosts, reschedule, volume};
 
 /// Decides on a request, evaluating every host where one is to be chosen, and with every reason
 /// worked out.
 #[must_use]
-pub fn decide(state: &State, at: TimeMs, request: &DecisionRequest) -> Decision {
-    decide_with(state, &mut EveryHost, at, request).explained()
+pub fn decide(state: &State, admit: Admit, at: TimeMs, request: &DecisionRequest) -> Decision {
+    decide_with(state, &mut EveryHost, admit, at, request).explained()
 }
 
 /// Decides on a request. The explanation of why no host fits is left to the caller.
@@ -29,6 +30,7 @@ pub fn decide(state: &State, at: TimeMs, request: &DecisionRequest) -> Decision 
 pub fn decide_with(
     state: &State,
     chooser: &mut dyn Chooser,
+    admit: Admit,
     at: TimeMs,
     request: &DecisionRequest,
 ) -> Decision {
@@ -69,7 +71,7 @@ pub fn decide_with(
             .map(Box::new),
         command: scheduled.command,
     };
-    let envelope = match upgrade::admit(state, envelope) {
+    let envelope = match admit(state, envelope) {
         Ok(envelope) => envelope,
         Err(refusal) => return Decision::refuse(refusal),
     };
