@@ -46,10 +46,22 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &["berth-store", "berth-proto", "berth-tls"],
     ),
     (
+        "berth-placement-api",
+        &[
+            "berth-domain",
+            "berth-selection",
+            "berth-state",
+            "berth-proto",
+            "berth-process",
+            "berth-tls",
+        ],
+    ),
+    (
         "berth-scheduler",
         &[
             "berth-codec",
             "berth-decide",
+            "berth-placement-api",
             "berth-domain",
             "berth-selection",
             "berth-state",

@@ -11,7 +11,7 @@
 //! |---|---|
 //! | [`machine`] | the state as what is replicated |
 //! | `service` | the gRPC services |
-//! | `placement_rest` | OpenStack Placement's REST API |
+//! | `placement` | what OpenStack Placement's REST API reads and writes |
 //! | `grants` | makes and signs what conductors may do at agents |
 //! | [`feed`] | recent changes, for watches |
 //! | [`liveness`], `duties` | heartbeats of hosts, and the leader's other duties |
@@ -42,16 +42,16 @@ pub mod machine;
 mod member;
 pub mod membership;
 mod outdated;
-mod placement_rest;
+mod placement;
 pub mod process;
 mod refusals;
 pub mod server;
 mod service;
 pub mod stop;
 
+pub use berth_placement_api::{Profile, candidates_request};
 pub use config::{Config, Start};
 pub use error::Error;
 pub use machine::Machine;
-pub use placement_rest::{Profile, candidates_request};
 pub use process::main;
 pub use server::{Scheduler, run};

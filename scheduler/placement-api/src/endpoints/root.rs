@@ -2,10 +2,10 @@
 
 use serde_json::json;
 
-use crate::placement_rest::call::Call;
-use crate::placement_rest::fault::Fault;
-use crate::placement_rest::microversion::Microversion;
-use crate::placement_rest::reply::Reply;
+use crate::call::Call;
+use crate::fault::Fault;
+use crate::microversion::Microversion;
+use crate::reply::Reply;
 
 pub(super) fn show(call: &Call<'_>) -> Result<Reply, Fault> {
     let version = json!({

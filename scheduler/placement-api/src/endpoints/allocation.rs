@@ -18,10 +18,10 @@ use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 use super::shared::{fact, find, no_class, whole};
-use crate::placement_rest::call::Call;
-use crate::placement_rest::fault::{Fault, code, quoted};
-use crate::placement_rest::reply::Reply;
-use crate::placement_rest::{refused, schemas, uuids};
+use crate::call::Call;
+use crate::fault::{Fault, code, quoted};
+use crate::reply::Reply;
+use crate::{refused, schemas, uuids};
 
 /// Stands for project and user before 1.8, as in OpenStack Placement.
 const NO_OWNER: Uuid = Uuid::nil();

@@ -10,10 +10,10 @@ use serde_json::Value;
 use super::allocation::{not_written, read_all};
 use super::inventory::read_set;
 use super::shared::{fact, in_use, no_class};
-use crate::placement_rest::call::Call;
-use crate::placement_rest::fault::{Fault, code, quoted};
-use crate::placement_rest::reply::Reply;
-use crate::placement_rest::{schemas, uuids};
+use crate::call::Call;
+use crate::fault::{Fault, code, quoted};
+use crate::reply::Reply;
+use crate::{schemas, uuids};
 
 pub(super) async fn reshape(call: &Call<'_>) -> Result<Reply, Fault> {
     let body = call.read(schemas::reshaper(call.version))?;

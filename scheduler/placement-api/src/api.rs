@@ -34,7 +34,7 @@ use super::query::Query;
 use super::reply::Reply;
 use super::route::{Carries, Endpoint, Route};
 use super::{Options, endpoints};
-use crate::service::Context;
+use crate::backend::Backend;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-openstack-request-id");
 const VERSION: HeaderName = HeaderName::from_static(microversion::HEADER);
@@ -50,7 +50,7 @@ const CORS_ORIGIN: &str = "http://valid.example.com";
 
 /// The REST API and its limits.
 pub(super) struct Api {
-    context: Context,
+    backend: Arc<dyn Backend>,
     authority: Authority,
     profile: Profile,
     cors: Option<Cors>,
@@ -63,14 +63,14 @@ pub(super) struct Api {
 
 impl Api {
     /// Returns an API of the state.
-    pub(super) fn new(context: Context, options: Options) -> Self {
+    pub(super) fn new(backend: Arc<dyn Backend>, options: Options) -> Self {
         let authority = match options.tokens {
             Some(tokens) => Authority::Tokens(tokens),
             None => Authority::Believing,
         };
         let cors = (options.profile == Profile::Cors).then(|| Cors::new(CORS_ORIGIN));
         Self {
-            context,
+            backend,
             authority,
             profile: options.profile,
             cors,
@@ -164,7 +164,7 @@ impl Api {
         let query = query?;
         let (body, _share) = self.read(headers, body).await?;
         let call = Call {
-            context: &self.context,
+            backend: &*self.backend,
             version,
             caller,
             query,

@@ -5,10 +5,10 @@ use berth_state::command::Command;
 use serde_json::json;
 
 use super::shared::{before, find, generation, provider_id, provider_of, refused_at};
-use crate::placement_rest::call::Call;
-use crate::placement_rest::fault::Fault;
-use crate::placement_rest::reply::Reply;
-use crate::placement_rest::{schemas, uuids};
+use crate::call::Call;
+use crate::fault::Fault;
+use crate::reply::Reply;
+use crate::{schemas, uuids};
 
 pub(super) const CONFLICT: &str =
     "Resource provider's generation already changed. Please update the generation and try again.";

@@ -9,11 +9,11 @@ use berth_state::command::Command;
 use serde_json::{Value, json};
 
 use super::shared::no_class;
-use crate::placement_rest::api::check_is_json;
-use crate::placement_rest::call::Call;
-use crate::placement_rest::fault::{Fault, quoted};
-use crate::placement_rest::reply::Reply;
-use crate::placement_rest::{names, refused, schemas};
+use crate::api::check_is_json;
+use crate::call::Call;
+use crate::fault::{Fault, quoted};
+use crate::reply::Reply;
+use crate::{names, refused, schemas};
 
 fn shown(class: &ResourceClass) -> Value {
     let href = path(class.as_str());

@@ -5,10 +5,10 @@ use berth_state::placement::{ConsumerTypes, Usage};
 use serde_json::{Map, Value, json};
 
 use super::shared::find;
-use crate::placement_rest::call::Call;
-use crate::placement_rest::fault::Fault;
-use crate::placement_rest::reply::Reply;
-use crate::placement_rest::schemas;
+use crate::call::Call;
+use crate::fault::Fault;
+use crate::reply::Reply;
+use crate::schemas;
 
 /// How consumers of no known type are called.
 const UNKNOWN: &str = "unknown";

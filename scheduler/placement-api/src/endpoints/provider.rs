@@ -10,12 +10,12 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::shared::{before, find, no_provider, provider_id, provider_of};
-use crate::placement_rest::call::Call;
-use crate::placement_rest::fault::{Fault, code, quoted};
-use crate::placement_rest::filter::Filter;
-use crate::placement_rest::microversion::Microversion;
-use crate::placement_rest::reply::Reply;
-use crate::placement_rest::{refused, schemas, uuids};
+use crate::call::Call;
+use crate::fault::{Fault, code, quoted};
+use crate::filter::Filter;
+use crate::microversion::Microversion;
+use crate::reply::Reply;
+use crate::{refused, schemas, uuids};
 
 /// A provider as it is shown.
 #[derive(Serialize)]

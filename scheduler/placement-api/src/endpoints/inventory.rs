@@ -15,10 +15,10 @@ use super::shared::{
     before, find, generation, in_use, no_class, provider_id, provider_of, refused_at, refused_of,
     whole,
 };
-use crate::placement_rest::call::Call;
-use crate::placement_rest::fault::{Fault, code, quoted};
-use crate::placement_rest::reply::Reply;
-use crate::placement_rest::{names, refused, schemas};
+use crate::call::Call;
+use crate::fault::{Fault, code, quoted};
+use crate::reply::Reply;
+use crate::{names, refused, schemas};
 
 const GENERATION: &str = "resource_provider_generation";
 const CONFLICT: &str = "resource provider generation conflict";

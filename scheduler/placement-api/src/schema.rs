@@ -427,7 +427,7 @@ fn text(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::placement_rest::schemas;
+    use crate::schemas;
     use serde_json::json;
 
     #[track_caller]

@@ -23,7 +23,7 @@ use super::caller::Caller;
 
 /// The tokens of a file.
 #[derive(Clone)]
-pub(crate) struct Tokens(Arc<HashMap<[u8; 32], Caller>>);
+pub struct Tokens(Arc<HashMap<[u8; 32], Caller>>);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -47,7 +47,7 @@ impl Tokens {
     /// # Errors
     ///
     /// All that is wrong with it, in sentences; no sentence holds a hash.
-    pub(crate) fn read(path: &Path) -> Result<Self, Vec<String>> {
+    pub fn read(path: &Path) -> Result<Self, Vec<String>> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| vec![format!("{} cannot be read: {error}", path.display())])?;
         Self::parse(&text).map_err(|faults| {

@@ -5,12 +5,11 @@ use axum::http::header::HOST;
 use axum::http::{HeaderMap, StatusCode};
 use berth_domain::id::TimeMs;
 use berth_domain::refusal::Refusal;
-use berth_proto::status::from_status;
-use berth_proto::types::v1::ReadConsistency;
 use berth_selection::candidates::Index;
 use berth_state::command::Command;
 use berth_state::{Reply as Outcome, State};
 use serde_json::Value;
+use tokio::sync::oneshot;
 
 use super::caller::Caller;
 use super::fault::Fault;
@@ -19,11 +18,11 @@ use super::query::Query;
 use super::refused;
 use super::schema::Schema;
 use super::schemas;
-use crate::service::{Context, wall};
+use crate::backend::Backend;
 
 /// One call that may be made.
 pub(super) struct Call<'f> {
-    pub(super) context: &'f Context,
+    pub(super) backend: &'f dyn Backend,
     pub(super) version: Microversion,
     pub(super) caller: Caller,
     pub(super) query: Query,
@@ -54,10 +53,8 @@ impl Call<'_> {
 
     /// Returns the current state by a linearizable read.
     pub(super) async fn state(&self) -> Result<State, Fault> {
-        let state = self.context.state(ReadConsistency::Linearizable.into());
-        state
-            .await
-            .map_err(|status| refused::in_general(&from_status(&status)))
+        let state = self.backend.state().await;
+        state.map_err(|refusal| refused::in_general(&refusal))
     }
 
     /// Searches the current providers; `what` is the plural noun of the results.
@@ -67,8 +64,13 @@ impl Call<'_> {
         work: impl FnOnce(&State, &Index) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, Fault> {
         let state = self.state().await?;
-        let result = self.context.search(state, work).await;
-        result.unwrap_or_else(|_| {
+        let (send, result) = oneshot::channel();
+        let search = move |state: &State, index: &Index| {
+            // The receiver is gone if the client is.
+            let _ = send.send(work(state, index));
+        };
+        self.backend.search(state, Box::new(search)).await;
+        result.await.unwrap_or_else(|_| {
             let detail = format!("the search for {what} failed");
             Err(Fault::new(StatusCode::INTERNAL_SERVER_ERROR, detail))
         })
@@ -76,11 +78,7 @@ impl Call<'_> {
 
     /// Executes a command at the leader and returns its outcome.
     pub(super) async fn command(&self, command: Command) -> Result<Outcome, Refusal> {
-        let executed = self
-            .context
-            .execute_at_leader(self.principal(), command)
-            .await;
-        executed.unwrap_or_else(|status| Err(from_status(&status)))
+        self.backend.execute(self.principal(), command).await
     }
 
     /// Returns where a client finds something.
@@ -90,7 +88,7 @@ impl Call<'_> {
 
     /// Returns the time, for what has no time of its own.
     pub(super) fn now(&self) -> TimeMs {
-        wall()
+        self.backend.now()
     }
 
     fn principal(&self) -> String {

@@ -11,9 +11,9 @@ use berth_domain::standard;
 use berth_state::{Reply as Outcome, State};
 use serde_json::Value;
 
-use crate::placement_rest::call::Call;
-use crate::placement_rest::fault::{Fault, code, quoted};
-use crate::placement_rest::{refused, uuids};
+use crate::call::Call;
+use crate::fault::{Fault, code, quoted};
+use crate::{refused, uuids};
 
 /// Reads the id of a provider in a path.
 pub(super) fn provider_id(text: &str) -> Result<ProviderId, Fault> {

@@ -6,6 +6,7 @@
 //!
 //! | module | contents |
 //! |---|---|
+//! | [`backend`] | what is needed of the member that serves it |
 //! | [`budget`] | memory limits of all connections; their number and timeouts are in `berth_process::http1` |
 //! | [`api`] | the order of all checks |
 //! | [`route`] | paths, methods, their versions and permissions |
@@ -24,6 +25,7 @@
 
 mod accept;
 mod api;
+mod backend;
 mod budget;
 mod call;
 mod caller;
@@ -57,51 +59,42 @@ use berth_tls::material::Protocol;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::service::Context;
 use api::Api;
 
+pub use backend::{Backend, Search};
 pub use policy::Profile;
-pub(crate) use tokens::Tokens;
+pub use tokens::Tokens;
 pub use wire::candidates_request;
 
 /// The options of the API.
 #[derive(Clone, Debug)]
-pub(crate) struct Options {
+pub struct Options {
     /// The permissions of callers.
-    pub(crate) profile: Profile,
+    pub profile: Profile,
     /// The tokens of callers; if absent, callers are not authenticated.
-    pub(crate) tokens: Option<Tokens>,
+    pub tokens: Option<Tokens>,
     /// The longest body that is read.
-    pub(crate) body_bytes_max: usize,
+    pub body_bytes_max: usize,
     /// How long a body may take to arrive, and how long the other end may be silent.
-    pub(crate) timeout: Duration,
+    pub timeout: Duration,
     /// Connections at a time.
-    pub(crate) connections_max: usize,
+    pub connections_max: usize,
 }
 
 /// Serves until `stop` is cancelled.
-pub(crate) async fn serve(
+pub async fn serve(
     listener: TcpListener,
     tls: Option<Tls>,
-    context: Context,
+    backend: Arc<dyn Backend>,
     options: Options,
     stop: CancellationToken,
 ) {
-    // Accepted connections get a response: while a member starts, they wait in the backlog until
-    // there is a leader. Without one they get an error after a timeout.
-    let mut leader = context.handle().watch_leader();
-    let led = leader.wait_for(|leader| leader.role.leader.is_some());
-    tokio::select! {
-        biased;
-        () = stop.cancelled() => return,
-        _ = tokio::time::timeout(context.leader_wait(), led) => {}
-    }
     let limits = Limits {
         connections_max: options.connections_max,
         write_timeout: options.timeout,
         idle_timeout: options.timeout,
     };
-    let api = Arc::new(Api::new(context, options));
+    let api = Arc::new(Api::new(backend, options));
     let incoming = server::incoming(listener, tls, Protocol::Http);
     let answer = move |request: axum::http::Request<_>| api.clone().answer(request.map(Body::new));
     http1::listen(incoming, answer, limits, stop).await;

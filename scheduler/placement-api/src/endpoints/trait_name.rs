@@ -15,10 +15,10 @@ use super::aggregate::CONFLICT;
 use super::shared::{
     before, fact, find, generation, in_order, provider_id, provider_of, refused_at, refused_of,
 };
-use crate::placement_rest::call::Call;
-use crate::placement_rest::fault::{Fault, quoted};
-use crate::placement_rest::reply::Reply;
-use crate::placement_rest::{refused, schemas};
+use crate::call::Call;
+use crate::fault::{Fault, quoted};
+use crate::reply::Reply;
+use crate::{refused, schemas};
 
 /// Which traits are listed.
 enum Named<'q> {

@@ -15,12 +15,12 @@ use serde::Serialize;
 use serde::ser::{SerializeSeq as _, Serializer};
 
 use super::shared::in_order;
-use crate::placement_rest::call::Call;
-use crate::placement_rest::fault::Fault;
-use crate::placement_rest::groups::{self, CandidateParams};
-use crate::placement_rest::names;
-use crate::placement_rest::reply::Reply;
-use crate::placement_rest::schemas;
+use crate::call::Call;
+use crate::fault::Fault;
+use crate::groups::{self, CandidateParams};
+use crate::names;
+use crate::reply::Reply;
+use crate::schemas;
 
 pub(super) async fn list(call: &Call<'_>) -> Result<Reply, Fault> {
     call.check_query(schemas::candidate_query(call.version))?;
