@@ -12,12 +12,12 @@ use berth_domain::flavor::Flavor;
 use berth_domain::id::{ClaimId, Epoch, MigrationId, OperationId, VmUid};
 use berth_domain::image::ImageProperties;
 use berth_domain::name::{FlavorName, HostName, VmName};
-use berth_domain::operation::{ClaimPurpose, Kind, Mark, Operation, Step};
+use berth_domain::operation::{Advice, ClaimPurpose, Kind, Mark, Operation, Step};
 use berth_domain::ownership::Ownership;
 use berth_domain::pci::PciAliases;
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::vm::{
-    self, Advice, BootSource, Disk, NICS_MAX, Nic, SchedulingHints, Vm, VmSpec, VolumeAttachment,
+    self, BootSource, Disk, NICS_MAX, Nic, SchedulingHints, Vm, VmSpec, VolumeAttachment,
 };
 use berth_selection::Choice;
 use berth_state::State;

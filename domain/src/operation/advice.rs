@@ -3,9 +3,9 @@
 //! Invariant: what is advised is admitted in the state that the VM is in, and leads to one in which
 //! the operation is; where nothing does, nothing is advised.
 
-use super::State;
+use super::Kind;
 use crate::name::VmName;
-use crate::operation::Kind;
+use crate::vm::State;
 
 /// What can be done about the state of a VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,9 +101,9 @@ impl Advice {
 mod tests {
     use uuid::Uuid;
 
-    use super::super::Event;
     use super::*;
     use crate::id::MigrationId;
+    use crate::vm::Event;
 
     fn kinds() -> Vec<Kind> {
         let migration = MigrationId(Uuid::nil());
