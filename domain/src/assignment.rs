@@ -1,18 +1,17 @@
 //! The exact CPUs, pages, PCI functions and namespaces of persistent memory of one host that a
 //! guest was given.
 //!
-//! Invariant (kept by [`super::fit()`], checked by `State::check`): the guest cells of one
+//! Invariant (kept by [`crate::numa::fit()`], checked by `State::check`): the guest cells of one
 //! assignment sit on distinct host cells, and no host CPU is pinned twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::cpu_set::{CpuId, CpuSet};
-use crate::instance::VcpuId;
+use crate::cell_id::CellId;
+use crate::cpu_set::{CpuId, CpuSet, VcpuId};
 use crate::pci::PciAddress;
 use crate::pmem::PmemDevice;
-use crate::topology::CellId;
 
 /// What one guest cell was given.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
