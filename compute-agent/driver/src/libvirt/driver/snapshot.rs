@@ -21,12 +21,14 @@ use std::time::{Duration, Instant};
 use berth_domain::agent::DomainState as State;
 use berth_domain::vm::{Disk, DiskFormat};
 
-use super::disk::{Limits, bytes_of, run};
-use super::driver::error_of;
-use super::{Domain, LibvirtDriver, XmlView, inspect};
+use super::LibvirtDriver;
 use crate::domain::{DomainSpec, Draft};
 use crate::error::Error;
 use crate::image::{Size, format_name, record};
+use crate::libvirt::disk::{Limits, run};
+use crate::libvirt::error::error_of;
+use crate::libvirt::inspect::bytes_of;
+use crate::libvirt::{Domain, XmlView, inspect};
 use crate::xml::{self, Settings};
 
 /// How long the copying of one disk may take.

@@ -8,11 +8,12 @@
 use berth_domain::agent::DomainState as State;
 use berth_domain::id::VmUid;
 
-use super::driver::{error_of, stop};
-use super::{Domain, Kind, LibvirtDriver, disk, inspect};
+use super::{LibvirtDriver, stop};
 use crate::disks::is_fetching;
 use crate::domain::DomainSpec;
 use crate::error::Error;
+use crate::libvirt::error::error_of;
+use crate::libvirt::{Domain, Kind, disk, inspect};
 use crate::xml;
 
 impl LibvirtDriver {

@@ -12,12 +12,14 @@ use std::process::Command;
 use berth_domain::agent::{DomainState as State, Side};
 use berth_domain::id::{MigrationId, VmUid};
 
-use super::disk::{HEADER_LIMITS, bytes_of, run};
-use super::{LibvirtDriver, inspect};
+use super::LibvirtDriver;
 use crate::disks::{self, DiskReader, DiskWriter, Hooks, Place};
 use crate::domain::DomainSpec;
 use crate::error::Error;
 use crate::image::format_name;
+use crate::libvirt::disk::{HEADER_LIMITS, run};
+use crate::libvirt::inspect;
+use crate::libvirt::inspect::bytes_of;
 
 impl LibvirtDriver {
     fn place(&self, vm: VmUid, disks: usize) -> Place {
