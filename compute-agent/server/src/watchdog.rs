@@ -33,8 +33,8 @@ use tokio::sync::watch;
 
 use crate::config;
 
+pub(crate) use device::Device;
 pub use device::Error;
-pub(crate) use device::{Device, TIMEOUT_S_MAX, TIMEOUT_S_MIN};
 
 /// Whether a promise may be built on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,24 +1,16 @@
-//! Configuration of volumes: the table `[volumes]`.
+//! Configuration of volumes: the table `[volumes]`. What is made of it is in `volumes::managers`.
 
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::Arc;
 
 use berth_domain::name::RegionName;
 use berth_domain::topology::CellId;
 use berth_domain::volume::DIRECT_ALIGN_BYTES;
 use berth_pmem::volume::simulated::SimulatedRegion;
-use berth_pmem::volume::{DirectManager, LvmManager, VolumeManager, real};
 use berth_process::configuration::check_bounds;
 use berth_process::{Keys, socket};
 use berth_proto::convert::csi::{DRIVER_NAME_DEFAULT, is_driver_name};
 use serde::Deserialize;
-
-use super::kernel::Kernel;
-use super::mounts::Mounts;
-use super::simulated;
-use crate::config::PmemPrograms;
-use crate::error::Error;
 
 /// What makes the devices of volumes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -198,13 +190,8 @@ impl Settings {
         }
     }
 
-    /// Returns the socket for the kubelet, if there is to be one.
-    pub(super) fn socket_path(&self) -> Result<Option<PathBuf>, Error> {
-        let path = self.csi_endpoint.as_deref().map(socket::path).transpose();
-        path.map_err(|why| Error::Config(berth_process::Faults(vec![why])))
-    }
-
-    pub(super) fn simulated(&self) -> Vec<SimulatedRegion> {
+    /// Returns the simulated regions as their manager gets them.
+    pub(crate) fn simulated(&self) -> Vec<SimulatedRegion> {
         let region = |region: &SimRegion| SimulatedRegion {
             name: region.name.clone(),
             cell: region.cell,
@@ -214,39 +201,6 @@ impl Settings {
                 .map_or(DIRECT_ALIGN_BYTES, |mib| mib << 20),
         };
         self.sim_regions.iter().map(region).collect()
-    }
-
-    /// Returns what makes devices, for new volumes first, and what shows them at paths.
-    #[allow(clippy::type_complexity)]
-    pub(super) fn managers(
-        &self,
-        programs: &PmemPrograms,
-    ) -> Result<Option<(Vec<Arc<dyn VolumeManager>>, Arc<dyn Mounts>)>, Error> {
-        match self.manager {
-            Manager::None => Ok(None),
-            Manager::Lvm | Manager::Direct => Ok(Some(self.real(programs))),
-            Manager::Sim | Manager::SimDirect => simulated::world(self).map(Some),
-        }
-    }
-}
-
-impl Settings {
-    /// Returns what makes real devices, for new volumes first: those of the other mode stay usable.
-    #[allow(clippy::type_complexity)]
-    fn real(&self, programs: &PmemPrograms) -> (Vec<Arc<dyn VolumeManager>>, Arc<dyn Mounts>) {
-        let mut settings = real::Settings::new(&self.state_dir.join("managers"));
-        settings.ndctl.clone_from(&programs.ndctl);
-        settings.fsdax_percent = self.fsdax_percent;
-        if let Some(mib) = self.direct_align_mib {
-            settings.align_bytes = mib << 20;
-        }
-        let lvm: Arc<dyn VolumeManager> = Arc::new(LvmManager::new(settings.clone()));
-        let direct: Arc<dyn VolumeManager> = Arc::new(DirectManager::new(settings));
-        let managers = match self.manager {
-            Manager::Direct | Manager::SimDirect => vec![direct, lvm],
-            Manager::None | Manager::Lvm | Manager::Sim => vec![lvm, direct],
-        };
-        (managers, Arc::new(Kernel::new(&self.state_dir)))
     }
 }
 
