@@ -15,8 +15,8 @@ use berth_proto::host::v1::{HostSummary, ListHostsRequest};
 use berth_proto::types::v1::ReadConsistency;
 use serde_json::json;
 
+use super::{cluster_version, leader_status, registered, version_of};
 use crate::arguments::Upgrade as Verb;
-use crate::cluster::{cluster_version, leader_status, registered, version_of};
 use crate::session::{Session, request_id, resource, short};
 use crate::{all_pages, call, output, read};
 
