@@ -1,4 +1,5 @@
-//! Holds the table of who may import whom, and the purity of the crates that decide.
+//! Holds the table of who may import whom, the purity of the crates that decide, and that modules
+//! form no circles where they formed none.
 //!
 //! Goal: a crate that decides must not be able to do I/O, read a clock or draw a random number,
 //! and no layer may reach around another. Method: `cargo metadata` for the edges between our
@@ -7,6 +8,9 @@
 //!
 //! A program of its own beside `all`: it uses none of our crates, so it is linked at once, and it is
 //! the test that a change of a manifest runs alone.
+
+#[path = "layering/modules.rs"]
+mod modules;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
