@@ -376,7 +376,7 @@ offers: see docs/pci.md.")]
         alias: String,
         /// Properties of a matching function (repeatable; any one match is enough)
         #[arg(long = "match", value_name = "KEY=VALUE,…", required = true)]
-        #[arg(value_parser = crate::pci_alias::parse_match)]
+        #[arg(value_parser = crate::pci_match::parse_match)]
         any_of: Vec<PciMatch>,
         /// Required distance from the NUMA nodes of the guest
         #[arg(long, value_enum)]
@@ -517,8 +517,8 @@ pub struct VmCreate {
     #[arg(long, value_name = "ZONE")]
     pub availability_zone: Option<String>,
     /// Volume to attach by name or id, as a disk or nvdimm; ro is read-only (repeatable)
-    #[arg(long = "volume", value_name = "VOLUME[:disk|nvdimm[:ro]]", value_parser = crate::vm::attachment)]
-    pub volumes: Vec<crate::vm::VolumeArgument>,
+    #[arg(long = "volume", value_name = "VOLUME[:disk|nvdimm[:ro]]", value_parser = crate::volume_argument::attachment)]
+    pub volumes: Vec<crate::volume_argument::VolumeArgument>,
     /// Name of the host to run on (default: the best one)
     #[arg(long)]
     pub host: Option<String>,

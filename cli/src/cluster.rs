@@ -1,5 +1,7 @@
 //! `berth cluster`: looks at the schedulers and changes their membership.
 
+mod upgrade;
+
 use berth_domain::version::ServiceVersion;
 use berth_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
 use berth_proto::cluster::v1::{
@@ -12,7 +14,7 @@ use serde_json::json;
 
 use crate::arguments::Cluster as Verb;
 use crate::session::{Session, request_id, resource, short};
-use crate::{all_pages, call, output, read, revocation, upgrade};
+use crate::{all_pages, call, output, read, revocation};
 
 /// Runs the command.
 ///
@@ -73,7 +75,7 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
 
 /// Returns the conductors. A status is requested when something is wrong: it must not need a
 /// majority.
-pub(crate) async fn registered(session: &Session) -> anyhow::Result<Vec<Service>> {
+async fn registered(session: &Session) -> anyhow::Result<Vec<Service>> {
     let request = ListServicesRequest {
         consistency: ReadConsistency::Stale.into(),
         ..Default::default()
@@ -215,12 +217,12 @@ fn mib(bytes: u64) -> String {
 }
 
 /// Returns the cluster version; a member that does not report one is older than cluster versions.
-pub(crate) fn cluster_version(status: &GetClusterStatusResponse) -> ServiceVersion {
+fn cluster_version(status: &GetClusterStatusResponse) -> ServiceVersion {
     ServiceVersion::from_wire(status.cluster_version)
 }
 
 /// Returns the service version of a member, if the member that answered knows it.
-pub(crate) fn version_of(member: &Member) -> Option<ServiceVersion> {
+fn version_of(member: &Member) -> Option<ServiceVersion> {
     (member.service_version > 0).then_some(ServiceVersion(member.service_version))
 }
 
@@ -277,7 +279,7 @@ fn members_with_progress<'a>(
 }
 
 /// Returns the leader's status, or that of the first member if it leads; nothing if there is no leader.
-pub(crate) async fn leader_status(
+async fn leader_status(
     session: &Session,
     status: &GetClusterStatusResponse,
 ) -> Option<GetClusterStatusResponse> {

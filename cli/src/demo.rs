@@ -112,7 +112,7 @@ pub async fn run(options: Options, output: Format) -> anyhow::Result<()> {
     demo.print("");
     demo.print(format!(
         "Every check held. It took {}.",
-        progress::seconds(started.elapsed())
+        output::seconds(started.elapsed())
     ));
     Ok(())
 }

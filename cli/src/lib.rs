@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`arguments`] | the command line |
 //! | [`session`] | where the scheduler and the conductor are |
-//! | `host`, `flavor`, `pci_alias`, `vm`, `migration`, `operation`, `server_group`, `aggregate`, `policy`, `cluster`, `upgrade`, `volume` | one noun each |
+//! | `host`, `flavor`, `pci_alias`, `vm`, `migration`, `operation`, `server_group`, `aggregate`, `policy`, `cluster`, `volume` | one noun each |
 //! | `provider`, `class`, `traits` (traits), `candidates` | the nouns of counted placement |
 //! | [`sides`] | which end of a migration each claim is on |
 //! | [`placement`] | taking over what another Placement holds |
@@ -40,6 +40,7 @@ pub mod migration;
 pub mod operation;
 pub mod output;
 pub mod pci_alias;
+mod pci_match;
 pub mod placement;
 pub mod planner;
 pub mod policy;
@@ -50,9 +51,9 @@ pub mod server_group;
 pub mod session;
 pub mod sides;
 pub mod traits;
-mod upgrade;
 pub mod vm;
 pub mod volume;
+mod volume_argument;
 pub mod watch;
 
 use std::ffi::OsString;

@@ -22,7 +22,7 @@ use tonic::Streaming;
 use crate::arguments::Migration as Verb;
 use crate::bar::Bar;
 use crate::session::{Session, ended, not_begun, read_all, request_id, resource};
-use crate::{all_pages, output, progress, read};
+use crate::{all_pages, output, read};
 
 /// Runs the command.
 ///
@@ -270,7 +270,7 @@ fn took(migration: &Migration, now: Duration) -> String {
         .ended_at
         .map_or(now, |at| Duration::from_millis(at.0));
     let took = until.saturating_sub(Duration::from_millis(migration.created_at.0));
-    let text = progress::seconds(took);
+    let text = output::seconds(took);
     if migration.ended_at.is_some() {
         text
     } else {

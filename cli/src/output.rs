@@ -11,6 +11,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, IsTerminal as _, StdoutLock, Write as _};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use berth_domain::refusal::Refusal;
@@ -298,6 +299,12 @@ pub fn refusal(refusal: &Refusal) -> Lines {
         writeln!(lines, "hint: {hint}");
     }
     lines
+}
+
+/// Returns the time as people write durations.
+#[must_use]
+pub fn seconds(time: Duration) -> String {
+    format!("{:.1} s", time.as_secs_f64())
 }
 
 #[cfg(test)]

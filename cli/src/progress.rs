@@ -1,7 +1,5 @@
 //! The progress of a running operation: its steps as they are logged.
 
-use std::time::Duration;
-
 use berth_domain::operation::{Due, Entry, Kind, Mark, Operation, Outcome, Step};
 use berth_domain::refusal::Refusal;
 use berth_domain::transfer::TransferProgress;
@@ -157,12 +155,6 @@ pub fn ahead(operation: &Operation) -> Vec<String> {
             format!("  {:<20} ahead{condition}", row.step.title())
         })
         .collect()
-}
-
-/// Returns the time as people write durations.
-#[must_use]
-pub fn seconds(time: Duration) -> String {
-    format!("{:.1} s", time.as_secs_f64())
 }
 
 /// Returns the message and reason of an expected refusal, for the demonstration.

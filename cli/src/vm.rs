@@ -4,8 +4,6 @@ mod moves;
 mod power;
 mod volumes;
 
-pub use volumes::{VolumeArgument, attachment};
-
 use anyhow::bail;
 use berth_domain::claim::{Claim, Owner};
 use berth_domain::host::Host;

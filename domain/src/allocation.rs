@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{ConsumerId, Generation, ProviderId, TimeMs};
-use crate::import::Origin;
+use crate::origin::Origin;
 use crate::resource::{ConsumerType, ResourceClass};
 
 /// The longest project or user of a consumer, in characters.

@@ -18,6 +18,17 @@ impl fmt::Display for CpuId {
     }
 }
 
+/// The number of a virtual CPU of a guest, from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct VcpuId(pub u32);
+
+impl fmt::Display for VcpuId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// The greatest CPU number that is accepted; bounds what a foreign text can make us allocate.
 pub const CPU_MAX: u32 = 8191;
 

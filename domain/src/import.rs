@@ -5,30 +5,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::{Deserialize, Serialize};
-
 use crate::allocation::Resources;
 use crate::id::{AggregateId, ConsumerId, Generation, ProviderId};
 use crate::inventory::Inventory;
 use crate::resource::{ConsumerType, ResourceClass, Trait};
+
+pub use crate::origin::Origin;
 
 /// The longest name of a source, in characters.
 pub const SOURCE_MAX: usize = 255;
 
 /// The greatest generation that is taken over: what OpenStack's database holds.
 pub const GENERATION_MAX: u64 = 2_147_483_647;
-
-/// From where a provider or a consumer was taken over.
-///
-/// While the generation is still the one here, no request but the import has changed what it
-/// counts: another import may write it again.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Origin {
-    /// The name of the other Placement, as the importer gave it.
-    pub source: String,
-    /// The generation that it was given by the last import.
-    pub generation: Generation,
-}
 
 /// A provider as it is to be.
 #[derive(Clone, Debug, PartialEq, Eq)]

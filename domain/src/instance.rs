@@ -5,22 +5,12 @@
 //! together: what OpenStack calls by this name, and what travels in `migrate_data`.
 
 use std::collections::BTreeSet;
-use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::numa::Assignment;
+use crate::assignment::Assignment;
 
-/// The number of a virtual CPU of a guest, from 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct VcpuId(pub u32);
-
-impl fmt::Display for VcpuId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
+pub use crate::cpu_set::VcpuId;
 
 /// The page size that a guest NUMA node requests (`hw:mem_page_size`).
 #[derive(

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::fault::Fault;
+use crate::field_fault::Fault;
 use crate::overcommit::AllocationRatio;
 
 /// The greatest number of units, reserved ones included: what OpenStack's database holds.

@@ -6,16 +6,16 @@
 //! | module | what |
 //! |---|---|
 //! | [`name`], [`id`] | names that people choose, identifiers that programs choose |
-//! | [`cpu_set`], [`topology`], [`pci`] | a host's CPUs, cells, sockets, pages, PCI functions |
+//! | [`cpu_set`], [`cell_id`], [`topology`], [`pci`] | a host's CPUs, cells, sockets, pages, PCI functions |
 //! | [`pmem`] | namespaces of persistent memory and their labels |
 //! | [`flavor`], [`image`], [`instance`], [`cpu_shape`] | what a guest requires |
 //! | [`platform`] | architectures, types of hypervisors |
-//! | [`numa`] | the fit of guest cells to host cells |
+//! | [`numa`], [`assignment`] | the fit of guest cells to host cells, and its result |
 //! | [`resource`], [`standard`] | resource classes and traits, and their standard names |
 //! | [`inventory`], [`overcommit`], [`provider`], [`allocation`] | counted resources |
 //! | [`memory`] | how much memory of guests a host may hold, and whether it holds more |
 //! | [`volume`] | volumes of persistent memory: regions, sizes, extents |
-//! | [`import`] | what is taken over from another Placement |
+//! | [`import`], [`origin`] | what is taken over from another Placement |
 //! | [`claim`] | what a guest holds on a host, counted and exact |
 //! | [`host`], [`service`], [`version`] | hosts and services as they report themselves |
 //! | [`host_view`], [`constraint`] | a host with what is used of it, and every rule of placement |
@@ -32,13 +32,15 @@
 //! | [`migration_tls`] | whether a pair of hosts encrypts live migrations |
 //! | [`event`], [`audit`] | events of changes, and the audit of requests |
 //! | [`bound`] | how much of each record the state holds, by the role that creates it |
-//! | [`refusal`], [`fault`] | every refusal, with its reason |
+//! | [`refusal`], [`missing`], [`fault`], [`field_fault`] | every refusal, with its reason |
 
 pub mod agent;
 pub mod aggregate;
 pub mod allocation;
+pub mod assignment;
 pub mod audit;
 pub mod bound;
+pub mod cell_id;
 pub mod claim;
 pub mod constraint;
 pub mod cpu_set;
@@ -46,6 +48,7 @@ pub mod cpu_shape;
 pub mod event;
 pub mod fault;
 pub mod fence;
+pub mod field_fault;
 pub mod flavor;
 pub mod grant;
 pub mod hint;
@@ -59,9 +62,11 @@ pub mod inventory;
 pub mod memory;
 pub mod migration;
 pub mod migration_tls;
+pub mod missing;
 pub mod name;
 pub mod numa;
 pub mod operation;
+pub mod origin;
 pub mod overcommit;
 pub mod ownership;
 pub mod pci;

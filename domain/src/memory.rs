@@ -21,8 +21,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::allocation::Resources;
+use crate::assignment::Assignment;
 use crate::inventory::{Excess, Inventory};
-use crate::numa::Assignment;
 use crate::overcommit::AllocationRatio;
 use crate::resource::ResourceClass;
 use crate::topology::{HostTopology, PagePool};

@@ -6,6 +6,7 @@
 //! Invariant: entries are appended under the epoch of the current lease only; a done operation
 //! has no lease and takes no more entries.
 
+mod advice;
 pub mod drain;
 mod effect;
 mod kind;
@@ -20,6 +21,7 @@ use crate::name::{HostName, ServiceName, VmName};
 use crate::ownership::Ownership;
 use crate::refusal::Refusal;
 
+pub use advice::Advice;
 pub use drain::{Drain, DrainSpec, DrainedVm, PlannedPlace, Progress};
 pub use effect::{Effect, EffectName, GuestPower};
 pub use kind::Kind;

@@ -12,9 +12,9 @@ mod label;
 use serde::{Deserialize, Serialize};
 
 use crate::allocation::Resources;
+use crate::cell_id::CellId;
 use crate::name::PmemName;
 use crate::resource::ResourceClass;
-use crate::topology::CellId;
 
 pub use label::{CLASS_PREFIX, InvalidLabel, Label};
 

@@ -9,9 +9,11 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::cell_id::CellId;
 use crate::hint::Hint;
 use crate::name::HostName;
-use crate::topology::CellId;
+
+pub use crate::missing::Missing;
 
 /// How many hosts a refusal lists.
 pub const HOSTS_MAX: usize = 8;
@@ -54,17 +56,6 @@ pub enum Code {
     Unimplemented,
     /// A fault of Berth or of the host.
     Internal,
-}
-
-/// How much is missing, where something countable is.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Missing {
-    /// What is missing, as `dedicated CPUs` or `2 MiB pages`.
-    pub resource: String,
-    /// The requested amount.
-    pub requested: u64,
-    /// How much there is.
-    pub available: u64,
 }
 
 /// Why one host was refused.

@@ -18,7 +18,6 @@
 //! nodes are distinct and ascending, and not all of the host's memory is far.
 
 use std::collections::BTreeSet;
-use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -27,36 +26,14 @@ use crate::name::PmemName;
 use crate::pci::{PciAddress, PciDevice, PciKind};
 use crate::pmem::{self, PmemNamespace};
 
+pub use crate::cell_id::{CellId, SocketId};
+
 /// The most cells of a host: what Linux can be built for.
 pub const CELLS_MAX: usize = 1024;
 /// The most PCI functions of a host that are for guests.
 pub const PCI_DEVICES_MAX: usize = 4096;
 /// The most memory of a cell in MiB: an exbibyte.
 pub const MEMORY_MIB_MAX: u64 = 1 << 40;
-
-/// The id of a host's NUMA cell, as the kernel numbers its nodes.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
-#[serde(transparent)]
-pub struct CellId(pub u32);
-
-/// The id of a processor socket (the kernel's `physical_package_id`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct SocketId(pub u32);
-
-impl fmt::Display for CellId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl fmt::Display for SocketId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
 
 /// The pages of one size in one cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -25,12 +25,12 @@
 //! STOPPED and RESIZED; in ERROR too where a rebuild failed half-way, since its disks and its place
 //! are still its own; one operation at a time works on it ([`Vm::operation`]).
 
-mod advice;
 mod rules;
+mod trouble;
 mod volumes;
 
-pub use advice::Advice;
 pub use rules::{DISKS_MAX, FILE_NAME_LENGTH_MAX, NICS_MAX, check_image_name};
+pub use trouble::{Absence, Trouble};
 pub use volumes::{AttachedAs, VOLUMES_MAX, VolumeAttachment, requirements_of};
 
 use serde::{Deserialize, Serialize};
@@ -44,7 +44,6 @@ use crate::name::{HostName, ServerGroupName, VmName, ZoneName};
 use crate::ownership::Ownership;
 use crate::pci::{PciAliases, PciRequest};
 use crate::pmem::PmemDemand;
-use crate::reality::Trouble;
 use crate::refusal::Refusal;
 
 /// What the guest starts from.

@@ -9,7 +9,9 @@
 //! Offline nodes take nothing, where Ganeti would fill them as a last resort.
 
 use crate::balance::evacuate::{Emptying, empty_nodes};
-use crate::model::{Cluster, InstanceIndex, NodeIndex, Refusal};
+use crate::model::{Cluster, NodeIndex};
+
+pub use crate::balance::evacuate::Stranded;
 
 /// How a node stands to the memory ratio.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,15 +34,6 @@ impl Violation {
             Violation::Hard => "hard",
         }
     }
-}
-
-/// An instance that finds no place when its node fails.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stranded {
-    /// The instance.
-    pub instance: InstanceIndex,
-    /// Why; of a choice of targets, the reason that most of them gave.
-    pub refusal: Refusal,
 }
 
 /// What is known of a node.

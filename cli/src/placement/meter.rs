@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 
-use crate::output;
-use crate::progress::seconds;
+use crate::output::{self, seconds};
 
 /// The minimum time between two drawings of a bar.
 const REDRAWN: Duration = Duration::from_millis(100);

@@ -13,13 +13,13 @@ use berth_domain::id::{ClaimId, MigrationId, VmUid};
 use berth_domain::name::{PmemName, VmName};
 use berth_domain::pmem::PmemDevice;
 use berth_domain::signals::{GuestMemory, MemorySignals};
-use berth_domain::topology::CellId;
 use berth_domain::transfer::DiskCopy;
 use serde::{Deserialize, Serialize};
 
 use crate::disks::{DiskReader, DiskWriter};
 use crate::domain::{DomainSpec, Draft, Force, Known, Other, Sending};
 use crate::error::Error;
+use crate::request::FreePages;
 
 /// A driver's description of its hypervisor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,9 +31,6 @@ pub struct Info {
     /// Where another hypervisor of this kind sends guests to.
     pub migration_uri: String,
 }
-
-/// The free pages of each cell by size in KiB, as the host reports now.
-pub type FreePages = BTreeMap<CellId, BTreeMap<u64, u64>>;
 
 /// A piece of what a guest wrote to its console.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -5,8 +5,8 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`driver`], [`domain`], [`error`] | the trait, its parameters and results |
-//! | [`request`] | its calls as values, for cores without I/O |
+//! | [`driver`] | the trait; its parameters, results and calls as values are in `berth-driver-api` |
+//! | [`perform`](mod@perform) | one call that stands as a value |
 //! | [`sim`] | simulated hypervisors: one in a process, or many under a virtual clock |
 //! | [`libvirt`] | QEMU through libvirt, opened when first used |
 //! | [`xml`] | a guest as libvirt's domain XML, pure |
@@ -17,16 +17,17 @@
 #[cfg(any(test, feature = "testing"))]
 pub mod conformance;
 pub mod disks;
-pub mod domain;
 pub mod driver;
-pub mod error;
 pub mod image;
 pub mod libvirt;
-pub mod request;
+pub mod perform;
 pub mod sim;
 pub mod xml;
 
-pub use domain::{DomainSpec, Draft, Force, Known, Other, Sending, VolumeDevice};
-pub use driver::{Chunk, Driver, Eraser, FreePages, Info, NoPmem};
-pub use error::Error;
-pub use request::{Answer, Fetch, Kind, Request, Token, perform};
+pub use berth_driver_api::{
+    Answer, DomainSpec, Draft, Error, Fetch, Force, FreePages, Kind, Known, Other, Request,
+    Sending, Token, VolumeDevice,
+};
+pub use berth_driver_api::{domain, error, request};
+pub use driver::{Chunk, Driver, Eraser, Info, NoPmem};
+pub use perform::perform;

@@ -3,6 +3,8 @@
 //! Invariant: unknown keys are refused, and all faults are reported at once. The sample under
 //! `deploy/` holds every key with its default.
 
+pub mod volumes;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -13,16 +15,19 @@ use berth_domain::version::ServiceVersion;
 use berth_host::description::Description;
 use berth_host::{ReservedPages, pci};
 use berth_pmem::Configured;
-use berth_process::configuration::{self, Bounded, Configuration, Faults, check_bounds};
+use berth_process::configuration::{self, Bounded, Faults, check_bounds};
 use berth_process::listening::{Listening, check_host_port, check_listen};
 use berth_process::schedulers::{self, SCHEDULER_DEFAULT};
 use berth_process::{KeyLocations, Keys, Log};
 use serde::Deserialize;
 
-use crate::hypervisor;
 use crate::migration_tls::Migration;
-use crate::volumes::settings::{Manager, Settings as VolumeSettings};
-use crate::watchdog::{TIMEOUT_S_MAX, TIMEOUT_S_MIN};
+use volumes::{Manager, Settings as VolumeSettings};
+
+/// What a watchdog may have as its timeout. It is fed once a second, and a machine that is busy must
+/// not be reset for that.
+pub(crate) const TIMEOUT_S_MIN: u64 = 5;
+pub(crate) const TIMEOUT_S_MAX: u64 = 3_600;
 
 /// Default listen address.
 pub const LISTEN_DEFAULT: &str = "127.0.0.1:7300";
@@ -428,8 +433,10 @@ impl Config {
     }
 }
 
-impl Configuration for Config {
-    fn read(&mut self, keys: &mut Keys) {
+/// Reading and checking; as a configuration it is joined with the machine in `hypervisor`.
+impl Config {
+    /// Reads the keys of a file.
+    pub(crate) fn read_keys(&mut self, keys: &mut Keys) {
         keys.take_some("name", &mut self.name);
         self.listening.read(keys);
         keys.take("schedulers", &mut self.schedulers);
@@ -464,16 +471,6 @@ impl Configuration for Config {
             keys.tables("device_spec", |keys| self.pci.push(read_rule(keys)));
         });
         self.locations = keys.locations().clone();
-    }
-
-    fn faults(&self) -> Vec<String> {
-        self.validate()
-            .err()
-            .map_or_else(Vec::new, |faults| faults.0)
-    }
-
-    fn contradictions(&self) -> Vec<String> {
-        hypervisor::contradictions(self)
     }
 }
 

@@ -16,7 +16,8 @@ use berth_driver::{Driver, Eraser, NoPmem};
 use berth_host::description::{self, Description};
 use berth_host::options::{self, Fault};
 use berth_host::{Discovery, Options, sysfs};
-use berth_process::Faults;
+use berth_process::configuration::Configuration;
+use berth_process::{Faults, Keys};
 
 use crate::config::{Config, DriverKind, Valid, Virtualisation};
 use crate::error::Error;
@@ -95,10 +96,26 @@ fn located(config: &Config, faults: &[Fault]) -> Error {
 
 /// Returns in what the configuration contradicts the machine, with the lines. A machine that
 /// cannot be read at all is no contradiction.
-pub(crate) fn contradictions(config: &Config) -> Vec<String> {
+fn contradictions(config: &Config) -> Vec<String> {
     match discovery(config) {
         Err(Error::Config(faults)) => faults.0,
         Ok(_) | Err(_) => Vec::new(),
+    }
+}
+
+impl Configuration for Config {
+    fn read(&mut self, keys: &mut Keys) {
+        self.read_keys(keys);
+    }
+
+    fn faults(&self) -> Vec<String> {
+        self.validate()
+            .err()
+            .map_or_else(Vec::new, |faults| faults.0)
+    }
+
+    fn contradictions(&self) -> Vec<String> {
+        contradictions(self)
     }
 }
 

@@ -2,7 +2,7 @@
 //! placement alone. It fits, then confirms, swaps or refuses the claim.
 //!
 //! ```text
-//!   conductors ─▶ service ─▶ shell ─▶ core: event → effects
+//!   conductors ─▶ service ─▶ shell ─▶ `berth-agent-core`: event → effects
 //!                              │ requests        ▲ answers
 //!                              └──▶ threads ─▶ driver ─▶ hypervisor
 //!   scheduler  ◀─ registration
@@ -10,7 +10,6 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`core`] | which calls are taken and what they lead to, without I/O |
 //! | `shell` | owns the core, performs its driver requests on threads |
 //! | `transfers` | waiters for the end of a transfer |
 //! | `service` | what conductors call |
@@ -33,7 +32,6 @@
 //! beside their sockets.
 
 pub mod config;
-pub mod core;
 mod disks;
 pub mod error;
 pub mod flags;

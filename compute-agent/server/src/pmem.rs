@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use berth_agent_core::Event;
 use berth_domain::name::PmemName;
 use berth_domain::pmem::{
     Label, PATH_LENGTH_MAX, PmemDevice, PmemNamespace, REGION_LENGTH_MAX, TROUBLE_LENGTH_MAX,
@@ -27,7 +28,6 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::config::{Config, DriverKind};
-use crate::core::Event;
 use crate::error::Error;
 
 /// How often it is looked which namespaces there are.

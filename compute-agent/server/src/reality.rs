@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use berth_agent_core::{Event, Expectation};
 use berth_domain::claim::ErasureReport;
 use berth_domain::id::{ClaimId, Incarnation};
 use berth_domain::name::HostName;
@@ -21,7 +22,6 @@ use berth_proto::status::from_status;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
-use crate::core::{Event, Expectation};
 use crate::shell::{SchedulerLink, SchedulerRequest};
 
 /// The most claims of a host that are read.

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use berth_agent_core::Event;
 use berth_domain::host::HostReport;
 use berth_domain::id::TimeMs;
 use berth_domain::name::HostName;
@@ -24,7 +25,6 @@ use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 use uuid::Uuid;
 
-use crate::core::Event;
 use crate::grants::Grants;
 use crate::pmem;
 use crate::self_fencing::SelfFencing;

@@ -20,9 +20,8 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use berth_agent_core::STOPPING_MS;
 use berth_domain::id::TimeMs;
-
-use crate::core::STOPPING_MS;
 
 /// Changes with every start of the machine, at which the clock restarts.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";

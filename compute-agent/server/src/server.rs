@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use berth_agent_core::{Agent, Event, Facts};
 use berth_domain::host::HostReport;
 use berth_domain::id::{Incarnation, TimeMs};
 use berth_domain::migration_tls::TlsPolicy;
@@ -28,7 +29,6 @@ use tonic::service::Routes;
 use uuid::Uuid;
 
 use crate::config::{Config, DriverKind, Valid};
-use crate::core::{Agent, Event, Facts};
 use crate::disks::{Fetches, Readers};
 use crate::error::Error;
 use crate::grants::Grants;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use berth_agent_core::Facts;
 use berth_domain::agent::{Call, Fence, Reply};
 use berth_domain::host::NO_DRIVER;
 use berth_domain::id::{MigrationId, TimeMs, VmUid};
@@ -39,7 +40,6 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
-use crate::core::Facts;
 use crate::disks::{self, Fetches, Readers};
 use crate::grants::Grants;
 use crate::no_driver;

@@ -12,6 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use berth_agent_core::{Agent, CallId, Effect, Event};
 use berth_domain::agent::{Fence, Reply};
 use berth_domain::claim::ErasureReport;
 use berth_domain::id::{TimeMs, VmUid};
@@ -24,7 +25,6 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-use crate::core::{Agent, CallId, Effect, Event};
 use crate::disks::{Fetches, Readers};
 use crate::guest_volumes::GuestVolumes;
 use crate::transfers::{End, TransferWaiter, Transfers};

@@ -11,7 +11,7 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | `settings` | their configuration |
+//! | `managers` | what makes their devices, as the host is configured |
 //! | `reconciler` | compares the host with the leader's records, and makes it so |
 //! | `removal` | removes and erases, beside all other work |
 //! | `leader` | the calls to the scheduler |
@@ -28,12 +28,12 @@ mod guests;
 mod host;
 mod kernel;
 mod leader;
+mod managers;
 mod mounts;
 mod owners;
 mod reconciler;
 mod removal;
 mod service;
-pub mod settings;
 mod simulated;
 mod unknown;
 
@@ -60,6 +60,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 
 use crate::config::PmemPrograms;
+use crate::config::volumes::Settings;
 use crate::error::Error;
 use crate::guest_volumes::HostVolumes;
 use guests::{ForGuests, guest_of};
@@ -68,7 +69,6 @@ use leader::Leader;
 use mounts::Mounts;
 use reconciler::VolumeReconciler;
 use service::VolumeAgentApi;
-use settings::Settings;
 
 /// What is served on the kubelet's socket.
 const SERVED: &[&str] = &[identity_server::SERVICE_NAME, node_server::SERVICE_NAME];

@@ -27,14 +27,14 @@ mod device;
 use std::fs::File;
 use std::path::Path;
 
+use berth_agent_core::Feeding;
 use berth_process::error_chain;
 use tokio::sync::watch;
 
 use crate::config;
-use crate::core::Feeding;
 
+pub(crate) use device::Device;
 pub use device::Error;
-pub(crate) use device::{Device, TIMEOUT_S_MAX, TIMEOUT_S_MIN};
 
 /// Whether a promise may be built on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

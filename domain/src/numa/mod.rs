@@ -9,14 +9,13 @@
 //! | [`mod@verify`] | whether a given assignment is one, and free |
 //! | [`refusal`] | why a guest does not fit, to the cell and the smallest shortfall |
 
-pub mod assignment;
 pub mod fit;
 pub mod outline;
 pub mod refusal;
 pub mod usage;
 pub mod verify;
 
-pub use assignment::{Assignment, CellAssignment};
+pub use crate::assignment::{self, Assignment, CellAssignment};
 pub use fit::{ExactDemand, Ground, Guest, Strategy, fit, gives_up, is_feasible, try_fit};
 pub use outline::{Limits, Outline, ThreadRules};
 pub use refusal::{CellShortfall, FitRefusal, PciRegion, PciShortfall, Resource, Shortage};

@@ -13,9 +13,9 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::cpu_set::CpuSet;
+use crate::missing::Missing;
 use crate::name::PmemName;
 use crate::pci::PciAddress;
-use crate::refusal::Missing;
 use crate::topology::CellId;
 
 pub use pci::{PciRegion, PciShortfall};

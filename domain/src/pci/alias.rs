@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::{LIVE_MIGRATABLE, PciMatch, PciNumaPolicy};
-use crate::fault::Fault;
+use crate::field_fault::Fault;
 use crate::name::PciAliasName;
 
 /// The most alternatives of an alias.

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use super::{ParseError, PciAddress, hexadecimal, request};
-use crate::topology::CellId;
+use crate::cell_id::CellId;
 
 /// A vendor's or product's number, as `8086`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

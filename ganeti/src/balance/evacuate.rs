@@ -5,9 +5,17 @@
 use super::field::{self, Field};
 use super::search::Search;
 use super::{Options, Step};
-use crate::failover::Stranded;
 use crate::model::{Change, Cluster, GroupIndex, InstanceIndex, Move, NodeIndex, Refusal};
 use crate::score::Totals;
+
+/// An instance that finds no place when its node fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stranded {
+    /// The instance.
+    pub instance: InstanceIndex,
+    /// Why; of a choice of targets, the reason that most of them gave.
+    pub refusal: Refusal,
+}
 
 /// What came of emptying a node: the steps that do it, or what stays behind.
 #[derive(Debug, Clone, PartialEq)]

@@ -7,11 +7,10 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use berth_domain::version::ServiceVersion;
+use berth_placement_api::Profile;
 use berth_process::configuration::{self, Configuration, Faults, check_bounds};
 use berth_process::listening::{self, Listening, is_host_port};
 use berth_process::{Keys, Log};
-
-use crate::placement_rest::Profile;
 
 /// The default address of a scheduler.
 pub const LISTEN_DEFAULT: &str = "127.0.0.1:7100";

@@ -8,6 +8,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use berth_decide::{Action, DecisionRequest};
 use berth_domain::fence::Method;
 use berth_domain::host::Liveness;
 use berth_domain::id::ClusterId;
@@ -18,7 +19,6 @@ use berth_tls::Tls;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use crate::core::{Action, DecisionRequest};
 use crate::grants;
 use crate::service::{Context, revoked_since};
 

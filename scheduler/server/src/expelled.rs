@@ -13,9 +13,9 @@ use berth_proto::client::Dialer;
 use berth_proto::cluster::v1::GetClusterStatusResponse;
 use berth_replication::runtime::{Handle, Status};
 
-use crate::core::membership::Knowledge;
 use crate::join;
 use crate::machine::Machine;
+use crate::membership::Knowledge;
 
 /// Becomes ready when this member was removed; `timeout` is how long it may be without a leader
 /// before it queries the others.

@@ -17,6 +17,7 @@ mod ring;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use berth_codec::{self as codec, Watched};
 use berth_domain::event::Name;
 use berth_domain::id::{OperationId, ProviderId};
 use berth_domain::provider::ResourceProvider;
@@ -25,7 +26,6 @@ use berth_replication::effects::AppliedBatch;
 use berth_replication::runtime::Event;
 use berth_replication::{Retained, Row as StoredRow, RowChange};
 use berth_state::Row;
-use berth_store::codec::{self, Watched};
 use tokio::sync::{Notify, broadcast, watch};
 
 use self::history::History;

@@ -4,12 +4,12 @@
 
 use std::path::PathBuf;
 
+use berth_placement_api::Profile;
 use berth_process::Faults;
 use berth_process::flags::{Common, replace, replace_some};
 use clap::Parser;
 
 use crate::config::{Config, Start};
-use crate::placement_rest::Profile;
 
 /// Run a member of the scheduler
 ///

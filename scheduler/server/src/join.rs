@@ -1,10 +1,11 @@
 //! Joining a cluster: requests to running members to add this one.
 //!
 //! Not the server's side of it: see `service::cluster`. Which peer is next, and which refusals pass,
-//! is in `core::joining`.
+//! is in `berth_decide::joining`.
 
 use std::time::Duration;
 
+use berth_decide::joining::{Peers, is_transient};
 use berth_proto::client::Dialer;
 use berth_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
 use berth_proto::cluster::v1::{
@@ -12,8 +13,6 @@ use berth_proto::cluster::v1::{
 };
 use berth_tls::Expected;
 use tonic::transport::{Channel, Endpoint};
-
-use crate::core::joining::{Peers, is_transient};
 
 /// How long joining is retried.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,7 +1,7 @@
 //! The scheduler: chooses and claims in one committed command.
 //!
 //! ```text
-//!   request ─▶ service (convert) ─▶ core::decide on the leader's speculative state
+//!   request ─▶ service (convert) ─▶ berth_decide on the leader's speculative state
 //!                                        │ command
 //!                                        ▼
 //!                          replica: log on a quorum's disks, apply ─▶ response (convert)
@@ -9,25 +9,24 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`mod@core`] | from a request and the state to a decision; pure |
 //! | [`machine`] | the state as what is replicated |
 //! | `service` | the gRPC services |
-//! | `placement_rest` | OpenStack Placement's REST API |
+//! | `placement` | what OpenStack Placement's REST API reads and writes |
 //! | `grants` | makes and signs what conductors may do at agents |
 //! | [`feed`] | recent changes, for watches |
 //! | [`liveness`], `duties` | heartbeats of hosts, and the leader's other duties |
 //! | `refusals` | recent refusals, which are in no log |
 //! | `health`, `leadership` | the health service, and log lines for changes of leadership |
 //! | [`config`], [`flags`] | configuration file and command line |
+//! | [`membership`] | which changes of the membership are made |
 //! | `member`, `join`, `expelled`, `outdated` | start, joining, and removal of a member |
 //! | [`stop`] | why a member does not start or stops by itself, and what to do about it |
 //! | [`server`], [`process`] | the whole member, inside a process or as one |
 //!
 //! Invariant: no response is sent before its command is on a quorum's disks, and nothing outside
-//! [`mod@core`] decides.
+//! [`berth_decide`] and [`membership`] decides.
 
 pub mod config;
-pub mod core;
 mod duties;
 pub mod error;
 mod expelled;
@@ -41,17 +40,18 @@ mod leadership;
 pub mod liveness;
 pub mod machine;
 mod member;
+pub mod membership;
 mod outdated;
-mod placement_rest;
+mod placement;
 pub mod process;
 mod refusals;
 pub mod server;
 mod service;
 pub mod stop;
 
+pub use berth_placement_api::{Profile, candidates_request};
 pub use config::{Config, Start};
 pub use error::Error;
 pub use machine::Machine;
-pub use placement_rest::{Profile, candidates_request};
 pub use process::main;
 pub use server::{Scheduler, run};

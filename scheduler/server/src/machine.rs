@@ -4,23 +4,16 @@
 //! table of hosts from which hosts are chosen. That table only makes choosing faster: it is
 //! brought up to the state whenever one is chosen, and is not copied with the state.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
+use berth_codec::{self as codec, CodecError};
+use berth_decide::{Decision, DecisionRequest, HostTable, decide_with};
 use berth_domain::id::TimeMs;
 use berth_domain::refusal::Refusal;
 use berth_domain::version::ServiceVersion;
 use berth_proto::format::{self, Fault, Stored};
 use berth_replication::{Applied, Row as StoredRow};
-use berth_selection::failover::Broken;
-use berth_selection::fleet::FleetGuest;
-use berth_selection::{Choice, Index, NoHost};
 use berth_state::command::{Command, Envelope};
 use berth_state::{RebuildError, Reply, State};
-use berth_store::codec::{self, CodecError};
 use bytes::Bytes;
-
-use crate::core::admission::Reserve;
-use crate::core::{Chooser, Decision, DecisionRequest, decide_with};
 
 /// The newest cluster version that a member can apply, or is configured to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,10 +31,7 @@ pub struct Machine {
     state: State,
     /// What newer members write is not read: this one does not know what it means.
     level: Level,
-    /// Locked for the length of one choice, without contention, since one task decides.
-    index: Mutex<Index>,
-    /// As the index: the failover proofs, while the policy calls for admission control.
-    reserve: Mutex<Reserve>,
+    hosts: HostTable,
 }
 
 impl Clone for Machine {
@@ -61,8 +51,7 @@ impl Machine {
         Self {
             state,
             level,
-            index: Mutex::default(),
-            reserve: Mutex::default(),
+            hosts: HostTable::default(),
         }
     }
 
@@ -72,14 +61,10 @@ impl Machine {
         &self.state
     }
 
-    /// Decides on a request; see [`crate::core`].
+    /// Decides on a request; see [`berth_decide`].
     #[must_use]
     pub fn decide(&self, at: TimeMs, request: &DecisionRequest) -> Decision {
-        let mut table = Table {
-            index: &self.index,
-            reserve: &self.reserve,
-        };
-        decide_with(&self.state, &mut table, at, request)
+        decide_with(&self.state, &mut &self.hosts, codec::admit, at, request)
     }
 }
 
@@ -167,44 +152,6 @@ impl Level {
             return Ok(());
         }
         Err(Error::Outdated { cluster, level })
-    }
-}
-
-/// Chooses from the table of hosts.
-struct Table<'m> {
-    index: &'m Mutex<Index>,
-    reserve: &'m Mutex<Reserve>,
-}
-
-impl Table<'_> {
-    fn reserve(&self) -> MutexGuard<'_, Reserve> {
-        self.reserve.lock().unwrap_or_else(|poisoned| {
-            // A panic may have left it inconsistent; it is rebuilt.
-            let mut reserve = poisoned.into_inner();
-            reserve.clear();
-            reserve
-        })
-    }
-}
-
-impl Chooser for Table<'_> {
-    fn choose(
-        &mut self,
-        state: &State,
-        request: &berth_selection::Request,
-    ) -> Result<Choice, NoHost> {
-        // A choice that panicked may have left the table inconsistent; it is rebuilt then.
-        let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
-        index.sync(state.hosts());
-        index.select(request)
-    }
-
-    fn would_break(&mut self, state: &State, guest: &FleetGuest) -> Result<Vec<Broken>, Refusal> {
-        self.reserve().would_break(state, guest)
-    }
-
-    fn forget_reserve(&mut self) {
-        self.reserve().clear();
     }
 }
 

@@ -54,7 +54,7 @@ use crate::service::{
     OperationApi, PlacementApi, PlannerApi, PolicyApi, PowerApi, SchedulerApi, ServerGroupApi,
     Setup, Urls, VolumeApi, revoked_since,
 };
-use crate::{duties, expelled, health, invariants, leadership, member, outdated, placement_rest};
+use crate::{duties, expelled, health, invariants, leadership, member, outdated, placement};
 
 /// The descriptors are those of all programs; only what is served here is listed.
 const REFLECTION: Reflection = Reflection {
@@ -86,7 +86,7 @@ pub struct Scheduler {
     listener: TcpListener,
     address: SocketAddr,
     /// Where OpenStack Placement's REST API is served, and how.
-    placement: Option<(TcpListener, placement_rest::Options)>,
+    placement: Option<(TcpListener, berth_placement_api::Options)>,
     advertise: String,
     tls: Option<Tls>,
     runtime: Runtime<Machine, FileDisk>,
@@ -389,13 +389,13 @@ impl Scheduler {
     }
 }
 
-fn placement_options(config: &Config) -> Result<placement_rest::Options, Error> {
+fn placement_options(config: &Config) -> Result<berth_placement_api::Options, Error> {
     let tokens = config.placement_tokens.as_deref();
-    let tokens = tokens.map(placement_rest::Tokens::read).transpose();
-    Ok(placement_rest::Options {
+    let tokens = tokens.map(berth_placement_api::Tokens::read).transpose();
+    Ok(berth_placement_api::Options {
         profile: config
             .placement_profile
-            .unwrap_or(placement_rest::Profile::Default),
+            .unwrap_or(berth_placement_api::Profile::Default),
         tokens: tokens.map_err(|faults| Error::Tokens(Faults(faults)))?,
         body_bytes_max: config.request_bytes_max,
         timeout: Duration::from_millis(config.request_timeout_ms),
@@ -465,13 +465,13 @@ fn spawn<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T
 
 /// Serves the REST API, if it is to be served.
 fn serve_placement(
-    placement: Option<(TcpListener, placement_rest::Options)>,
+    placement: Option<(TcpListener, berth_placement_api::Options)>,
     tls: Option<Tls>,
     context: &Context,
     closing: &CancellationToken,
 ) -> Option<Task<()>> {
     let (listener, options) = placement?;
-    let served = placement_rest::serve(listener, tls, context.clone(), options, closing.clone());
+    let served = placement::serve(listener, tls, context.clone(), options, closing.clone());
     Some(spawn(served))
 }
 

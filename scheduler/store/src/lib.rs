@@ -12,8 +12,8 @@
 //!   table/        the state as rows (sled): a cache that saves replaying the log
 //! ```
 //!
-//! This crate does *not* know what a row means ([`codec`] writes and reads rows, nothing here looks
-//! into them), and decides nothing about Raft. The order of trust is log over checkpoint over
+//! This crate does *not* know what a row or a command means (`berth-codec` writes and reads them,
+//! nothing here looks into them), and decides nothing about Raft. The order of trust is log over checkpoint over
 //! table: the table is thrown away whenever it contradicts the others, a damaged checkpoint falls
 //! back to the one before it, and a log that lost entries stops the member.
 //!
@@ -22,7 +22,6 @@
 
 pub mod checkpoint;
 pub mod checkpoints;
-pub mod codec;
 pub mod disk;
 pub mod extent;
 pub mod hash;

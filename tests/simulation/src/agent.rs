@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use berth_compute_agent::core::{Agent as Core, CallId, Effect, Event, Expectation, Facts};
+use berth_agent_core::{Agent as Core, CallId, Effect, Event, Expectation, Facts};
+use berth_decide::{Action, DecisionRequest};
 use berth_domain::host::HostReport;
 use berth_domain::id::{ClaimId, Epoch, Incarnation, ProviderId, TimeMs, VmUid};
 use berth_domain::migration_tls::TlsPolicy;
@@ -13,7 +14,6 @@ use berth_domain::topology::HostTopology;
 use berth_domain::version::ServiceVersion;
 use berth_driver::sim::World;
 use berth_driver::{Answer, Error, Token};
-use berth_scheduler::core::{Action, DecisionRequest};
 use berth_state::command::Command;
 
 use crate::asker::{Asker, Numbers, Out, Timer};

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use berth_decide::{Action, DecisionRequest, MoveDrained};
 use berth_domain::agent::{Call, DomainStatus, Failure, Reply as AgentReply};
 use berth_domain::id::{ClaimId, MigrationId, OperationId, RequestId, TimeMs};
 use berth_domain::name::{HostName, ServiceName, VmName};
@@ -10,7 +11,6 @@ use berth_domain::refusal::Refusal;
 use berth_domain::service::Service;
 use berth_domain::version::ServiceVersion;
 use berth_saga::{DrainEffect, Drainer, Effect, Ended, Event, Facts, Saga};
-use berth_scheduler::core::{Action, DecisionRequest, MoveDrained};
 use berth_state::Reply;
 use berth_state::command::{Command, LeaseRequest, RequestKey};
 

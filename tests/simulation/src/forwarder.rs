@@ -6,13 +6,13 @@
 //!     ◀──told──────────┘  ◀──────────────told────────────────┘
 //! ```
 //!
-//! What the attempts mean together is [`berth_scheduler::core::forwarding`], as in production.
+//! What the attempts mean together is [`berth_decide::forwarding`], as in production.
 
+use berth_decide::doubt::Attempt;
+use berth_decide::forwarding::{Attempted, Forwarding, Next, Outcome, Response};
+use berth_decide::{Action, DecisionRequest};
 use berth_domain::id::{RequestId, TimeMs};
 use berth_replication::Role;
-use berth_scheduler::core::doubt::Attempt;
-use berth_scheduler::core::forwarding::{Attempted, Forwarding, Next, Outcome, Response};
-use berth_scheduler::core::{Action, DecisionRequest};
 use berth_state::command::{Command, RequestKey};
 use uuid::Uuid;
 

@@ -2,9 +2,9 @@
 //! agents as the cores that production runs, on a network and on disks that fail on purpose.
 //!
 //! ```text
-//!   user ──wish──▶ conductor (berth_saga) ──ask──▶ member (core::decide + Replica + MemoryDisk)
+//!   user ──wish──▶ conductor (berth_saga) ──ask──▶ member (decide + Replica + MemoryDisk)
 //!                      │                             ▲ raft ▼
-//!                      └──call──▶ agent (core::Agent) ──▶ World (hypervisors)
+//!                      └──call──▶ agent (core) ──▶ World (hypervisors)
 //! ```
 //!
 //! | module | what |

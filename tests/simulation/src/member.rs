@@ -16,12 +16,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::Write as _;
 use std::sync::Arc;
 
+use berth_decide::{Action, Decision, DecisionRequest, decide};
 use berth_domain::id::{Epoch, Generation, TimeMs};
 use berth_domain::refusal::Refusal;
 use berth_replication::{
     Config, Effects, Fatal, Machine as _, Position, Refused, Replica, Ticket, admission,
 };
-use berth_scheduler::core::{Action, Decision, DecisionRequest, decide};
 use berth_scheduler::machine::{Level, Machine};
 use berth_state::{Reply, State};
 use berth_store::disk::Parts;
@@ -694,7 +694,7 @@ impl Running {
             Some(Bug::StaleEpoch) => under_any_epoch(machine.state(), ask.clone()),
             _ => ask.clone(),
         };
-        match decide(machine.state(), now, &ask) {
+        match decide(machine.state(), berth_codec::admit, now, &ask) {
             Decision::Command(proposal) => {
                 let ticket = self.wait(Waiter::Decision(from, call, epoch, None));
                 let proposed = self.replica.propose(ticket, proposal.envelope);

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use berth_decide::DecisionRequest;
 use berth_domain::agent::{Call, Fence, Reply as AgentReply};
 use berth_domain::id::{ClaimId, Incarnation, OperationId, RequestId};
 use berth_domain::name::{FlavorName, HostName, ServiceName, VmName};
@@ -13,8 +14,7 @@ use berth_domain::transfer::TransferOverrides;
 use berth_domain::version::ServiceVersion;
 use berth_domain::volume::Volume;
 use berth_saga::Facts;
-use berth_scheduler::core::DecisionRequest;
-use berth_scheduler::core::membership::Knowledge;
+use berth_scheduler::membership::Knowledge;
 use berth_state::Reply;
 use berth_state::command::Command;
 use raft::eraftpb::Message;

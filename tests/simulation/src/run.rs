@@ -10,12 +10,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
+use berth_decide::{Action, DecisionRequest};
 use berth_domain::id::{ClusterId, TimeMs};
 use berth_domain::name::HostName;
 use berth_domain::version::ServiceVersion;
 use berth_driver::sim::{Settings, World};
 use berth_replication::Machine as _;
-use berth_scheduler::core::{Action, DecisionRequest};
 use berth_scheduler::machine::{Level, Machine};
 use berth_state::command::Command;
 use berth_store::{Header, Member as MemberEntry, Membership, MemoryCopy, StateHash};

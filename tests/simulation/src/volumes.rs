@@ -14,6 +14,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use berth_decide::{Action, CreateVolume, DecisionRequest};
 use berth_domain::host::HostReport;
 use berth_domain::id::{Generation, Incarnation};
 use berth_domain::name::{HostName, RegionName, VolumeId};
@@ -21,7 +22,6 @@ use berth_domain::volume::{
     DeviceMode, DisplayName, Extent, Kind, Outcome, Parameters, Phase, Region, Replica, Report,
     Volume, first_fit, holes, net_bytes,
 };
-use berth_scheduler::core::{Action, CreateVolume, DecisionRequest};
 use berth_state::command::Command;
 use berth_state::{Reply, State};
 

@@ -1,12 +1,10 @@
 //! What a conductor asks the scheduler for a user's wish.
 
+use berth_decide::{Action, ScheduleMigration, ScheduleMove, ScheduleUnshelve, ScheduleVm};
 use berth_domain::id::{ClaimId, MigrationId, OperationId, VmUid};
 use berth_domain::image::ImageProperties;
 use berth_domain::operation::{DrainSpec, LeaseRequest};
 use berth_domain::vm::{BootSource, Disk, DiskFormat, SchedulingHints};
-use berth_scheduler::core::{
-    Action, ScheduleMigration, ScheduleMove, ScheduleUnshelve, ScheduleVm,
-};
 use berth_state::command::Command;
 
 use crate::chance::Chance;

@@ -3,16 +3,15 @@
 //! What it is not: a pool, or something that reconnects. A connection whose daemon went
 //! away stays broken ([`Connection::is_alive`]); the owner opens another.
 //!
-//! Invariant: a connection stays open as long as any [`Domain`] of it exists; one call at a
+//! Invariant: a connection stays open as long as any [`Domain`](super::Domain) of it exists; one call at a
 //! time is under way on it.
 
-use std::ffi::{CString, c_uint, c_ulong};
+use std::ffi::{CString, c_ulong};
 use std::fmt;
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use super::domain::Domain;
-use super::error::{Error, Kind};
+use super::error::Error;
 use super::ffi::{self, Api};
 
 /// The library once it is open; it is never closed.
@@ -149,6 +148,11 @@ impl Connection {
         Library::open()?.connect(uri)
     }
 
+    /// The connection as libvirt knows it; open as long as `self` lives.
+    pub(super) fn as_ptr(&self) -> *mut ffi::Connect {
+        self.inner.raw.as_ptr()
+    }
+
     pub(super) fn api(&self) -> &'static Api {
         self.inner.api
     }
@@ -219,92 +223,6 @@ impl Connection {
         }
     }
 
-    /// Returns every domain of the host, running or not.
-    pub fn domains(&self) -> Result<Vec<Domain>, Error> {
-        let _turn = self.turn();
-        let mut array: *mut *mut ffi::DomainObject = ptr::null_mut();
-        // SAFETY: an open connection and storage for the array that libvirt allocates.
-        let count = unsafe {
-            (self.inner.api.virConnectListAllDomains)(self.inner.raw.as_ptr(), &mut array, 0)
-        };
-        let Ok(count) = usize::try_from(count) else {
-            return Err(self.error("virConnectListAllDomains"));
-        };
-        let domains = (0..count)
-            .filter_map(|index| {
-                // SAFETY: libvirt filled `count` elements of the array, each a reference
-                // that is ours from now on.
-                let raw = NonNull::new(unsafe { *array.add(index) })?;
-                // SAFETY: such a reference, taken over once.
-                Some(unsafe { Domain::from_raw(self.clone(), raw) })
-            })
-            .collect();
-        // SAFETY: the array itself is to be released with free(); null is allowed.
-        unsafe { ffi::free(array.cast()) };
-        Ok(domains)
-    }
-
-    /// Returns the domain of that name.
-    pub fn domain_by_name(&self, name: &str) -> Result<Domain, Error> {
-        let _turn = self.turn();
-        let name = c_string(name, "domain's name")?;
-        // SAFETY: an open connection and a terminated string.
-        let raw = unsafe {
-            (self.inner.api.virDomainLookupByName)(self.inner.raw.as_ptr(), name.as_ptr())
-        };
-        self.domain("virDomainLookupByName", raw)
-    }
-
-    /// Returns the domain of that UUID, written with or without hyphens.
-    pub fn domain_by_uuid(&self, uuid: &str) -> Result<Domain, Error> {
-        let _turn = self.turn();
-        let uuid = c_string(uuid, "domain's UUID")?;
-        // SAFETY: an open connection and a terminated string.
-        let raw = unsafe {
-            (self.inner.api.virDomainLookupByUUIDString)(self.inner.raw.as_ptr(), uuid.as_ptr())
-        };
-        self.domain("virDomainLookupByUUIDString", raw)
-    }
-
-    /// Looks for the domain of that UUID, and returns nothing where there is none.
-    pub fn find_domain(&self, uuid: &str) -> Result<Option<Domain>, Error> {
-        match self.domain_by_uuid(uuid) {
-            Ok(domain) => Ok(Some(domain)),
-            Err(error) if error.kind() == Kind::NoDomain => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Makes a domain known for good, or changes the one of that UUID; starts nothing.
-    pub fn define(&self, xml: &str) -> Result<Domain, Error> {
-        let _turn = self.turn();
-        let xml = c_string(xml, "domain's XML")?;
-        // SAFETY: an open connection and a terminated string.
-        let raw =
-            unsafe { (self.inner.api.virDomainDefineXML)(self.inner.raw.as_ptr(), xml.as_ptr()) };
-        self.domain("virDomainDefineXML", raw)
-    }
-
-    /// Starts a transient domain: it is gone from libvirt when it stops.
-    pub fn create(&self, xml: &str) -> Result<Domain, Error> {
-        let _turn = self.turn();
-        let xml = c_string(xml, "domain's XML")?;
-        const FLAGS: c_uint = 0;
-        // SAFETY: an open connection and a terminated string.
-        let raw = unsafe {
-            (self.inner.api.virDomainCreateXML)(self.inner.raw.as_ptr(), xml.as_ptr(), FLAGS)
-        };
-        self.domain("virDomainCreateXML", raw)
-    }
-
-    fn domain(&self, call: &'static str, raw: *mut ffi::DomainObject) -> Result<Domain, Error> {
-        match NonNull::new(raw) {
-            // SAFETY: every lookup and creation returns a reference that is the caller's.
-            Some(raw) => Ok(unsafe { Domain::from_raw(self.clone(), raw) }),
-            None => Err(self.error(call)),
-        }
-    }
-
     pub(super) fn done(&self, call: &'static str, result: i32) -> Result<(), Error> {
         if result < 0 {
             Err(self.error(call))
@@ -330,6 +248,7 @@ pub(super) fn c_string(text: &str, what: &'static str) -> Result<CString, Error>
 mod tests {
     //! What it does with libvirt's own test hypervisor is shown by `tests/tests/real/libvirt.rs`.
 
+    use super::super::error::Kind;
     use super::*;
 
     #[test]

@@ -15,7 +15,7 @@ use berth_domain::vm::Disk;
 use rustix::io::Errno;
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 
-use super::inspect;
+use super::inspect::{self, bytes_of};
 use crate::domain::DomainSpec;
 use crate::error::Error;
 use crate::image::{Size, format_name};
@@ -171,11 +171,6 @@ pub(super) fn remove(vm: VmUid, settings: &Settings) -> Result<(), Error> {
 /// Removes the guest's socket. libvirt removes it too; a leftover does no harm.
 pub(super) fn remove_socket(vm: VmUid, settings: &Settings) {
     let _ = std::fs::remove_file(settings.console_socket(vm));
-}
-
-/// Returns the size of a disk as its guest sees it.
-pub(super) fn bytes_of(disk: &Disk) -> u64 {
-    disk.size_gib.saturating_mul(1 << 30)
 }
 
 fn make_disk(disk: &Disk, file: &Path, settings: &Settings, qemu_img: &Path) -> Result<(), Error> {

@@ -4,13 +4,13 @@
 //! gone by then, which is [`Kind::NoDomain`](super::Kind::NoDomain).
 
 use std::collections::BTreeMap;
-use std::ffi::{CStr, CString, c_char, c_int, c_uint};
+use std::ffi::{CStr, c_char, c_int, c_uint};
 use std::fmt;
 use std::ptr::{self, NonNull};
 
 use super::connection::{Connection, c_string};
-use super::error::Error;
-use super::ffi::{self, Api, Parameter, ParameterValue, typed};
+use super::error::{Error, Kind};
+use super::ffi::{self, Api, Parameter, typed};
 use super::job::{JobKind, JobStats};
 use super::migration::Migration;
 
@@ -565,55 +565,84 @@ fn number_of(parameter: &Parameter) -> Option<(String, u64)> {
     Some((String::from_utf8_lossy(&name).into_owned(), value?))
 }
 
-/// Parameters for a call, with the strings that they point to.
-#[derive(Default)]
-pub(super) struct ParameterList {
-    parameters: Vec<Parameter>,
-    strings: Vec<CString>,
-}
-
-impl ParameterList {
-    /// Adds a string. A name may occur more than once where libvirt takes a list.
-    pub(super) fn push_string(&mut self, name: &'static str, value: &str) -> Result<(), Error> {
-        let string = c_string(value, name)?;
-        // The characters stay where they are when the CString moves into the vector.
-        // libvirt only reads them, although the type is mutable.
-        let value = ParameterValue {
-            string: string.as_ptr().cast_mut(),
+/// The domains of a host.
+impl Connection {
+    /// Returns every domain of the host, running or not.
+    pub fn domains(&self) -> Result<Vec<Domain>, Error> {
+        let _turn = self.turn();
+        let mut array: *mut *mut ffi::DomainObject = ptr::null_mut();
+        // SAFETY: an open connection and storage for the array that libvirt allocates.
+        let count = unsafe { (self.api().virConnectListAllDomains)(self.as_ptr(), &mut array, 0) };
+        let Ok(count) = usize::try_from(count) else {
+            return Err(self.error("virConnectListAllDomains"));
         };
-        self.strings.push(string);
-        self.parameters.push(Parameter {
-            field: field(name),
-            kind: typed::STRING,
-            value,
-        });
-        Ok(())
+        let domains = (0..count)
+            .filter_map(|index| {
+                // SAFETY: libvirt filled `count` elements of the array, each a reference
+                // that is ours from now on.
+                let raw = NonNull::new(unsafe { *array.add(index) })?;
+                // SAFETY: such a reference, taken over once.
+                Some(unsafe { Domain::from_raw(self.clone(), raw) })
+            })
+            .collect();
+        // SAFETY: the array itself is to be released with free(); null is allowed.
+        unsafe { ffi::free(array.cast()) };
+        Ok(domains)
     }
 
-    /// Adds a number.
-    pub(super) fn push_number(&mut self, name: &'static str, number: u64) {
-        let value = ParameterValue { ulong: number };
-        self.parameters.push(Parameter {
-            field: field(name),
-            kind: typed::ULLONG,
-            value,
-        });
+    /// Returns the domain of that name.
+    pub fn domain_by_name(&self, name: &str) -> Result<Domain, Error> {
+        let _turn = self.turn();
+        let name = c_string(name, "domain's name")?;
+        // SAFETY: an open connection and a terminated string.
+        let raw = unsafe { (self.api().virDomainLookupByName)(self.as_ptr(), name.as_ptr()) };
+        self.domain("virDomainLookupByName", raw)
     }
 
-    fn as_raw(&mut self) -> (*mut Parameter, c_uint) {
-        let count = c_uint::try_from(self.parameters.len()).expect("a handful of parameters");
-        (self.parameters.as_mut_ptr(), count)
+    /// Returns the domain of that UUID, written with or without hyphens.
+    pub fn domain_by_uuid(&self, uuid: &str) -> Result<Domain, Error> {
+        let _turn = self.turn();
+        let uuid = c_string(uuid, "domain's UUID")?;
+        // SAFETY: an open connection and a terminated string.
+        let raw = unsafe { (self.api().virDomainLookupByUUIDString)(self.as_ptr(), uuid.as_ptr()) };
+        self.domain("virDomainLookupByUUIDString", raw)
     }
-}
 
-/// The name of a parameter in its fixed-size field.
-fn field(name: &str) -> [c_char; ffi::FIELD_LENGTH] {
-    let mut field = [0; ffi::FIELD_LENGTH];
-    // One byte stays zero: the end of the string.
-    for (slot, byte) in field[..ffi::FIELD_LENGTH - 1].iter_mut().zip(name.bytes()) {
-        *slot = byte as c_char;
+    /// Looks for the domain of that UUID, and returns nothing where there is none.
+    pub fn find_domain(&self, uuid: &str) -> Result<Option<Domain>, Error> {
+        match self.domain_by_uuid(uuid) {
+            Ok(domain) => Ok(Some(domain)),
+            Err(error) if error.kind() == Kind::NoDomain => Ok(None),
+            Err(error) => Err(error),
+        }
     }
-    field
+
+    /// Makes a domain known for good, or changes the one of that UUID; starts nothing.
+    pub fn define(&self, xml: &str) -> Result<Domain, Error> {
+        let _turn = self.turn();
+        let xml = c_string(xml, "domain's XML")?;
+        // SAFETY: an open connection and a terminated string.
+        let raw = unsafe { (self.api().virDomainDefineXML)(self.as_ptr(), xml.as_ptr()) };
+        self.domain("virDomainDefineXML", raw)
+    }
+
+    /// Starts a transient domain: it is gone from libvirt when it stops.
+    pub fn create(&self, xml: &str) -> Result<Domain, Error> {
+        let _turn = self.turn();
+        let xml = c_string(xml, "domain's XML")?;
+        const FLAGS: c_uint = 0;
+        // SAFETY: an open connection and a terminated string.
+        let raw = unsafe { (self.api().virDomainCreateXML)(self.as_ptr(), xml.as_ptr(), FLAGS) };
+        self.domain("virDomainCreateXML", raw)
+    }
+
+    fn domain(&self, call: &'static str, raw: *mut ffi::DomainObject) -> Result<Domain, Error> {
+        match NonNull::new(raw) {
+            // SAFETY: every lookup and creation returns a reference that is the caller's.
+            Some(raw) => Ok(unsafe { Domain::from_raw(self.clone(), raw) }),
+            None => Err(self.error(call)),
+        }
+    }
 }
 
 #[cfg(test)]

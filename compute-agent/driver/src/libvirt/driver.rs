@@ -12,6 +12,10 @@
 //!
 //! Invariant: only domains with Berth's metadata are listed, stopped or moved.
 
+mod power;
+mod snapshot;
+mod travel;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -24,17 +28,21 @@ use berth_domain::signals::GuestMemory;
 use berth_domain::transfer::{DiskCopy, TransferProgress};
 use berth_domain::vm::BootSource;
 
+use super::error::error_of;
 use super::memory::Looks;
 use super::{
-    Connection, Domain, DomainState, Error as Fault, Kind, Migration, XmlView, console, disk,
-    inspect, paused, peer, progress, running, send, snapshot,
+    Connection, Domain, DomainState, Kind, Migration, XmlView, console, disk, inspect, paused,
+    peer, progress, running, send,
 };
 use crate::disks::{DiskReader, DiskWriter};
 use crate::domain::{DomainSpec, Draft, Force, Known, Other, Sending};
-use crate::driver::{Chunk, Driver, Eraser, FreePages, Info};
+use crate::driver::{Chunk, Driver, Eraser, Info};
 use crate::error::Error;
 use crate::image::Size;
+use crate::request::FreePages;
 use crate::xml::{self, NAMESPACE, Settings};
+
+pub use super::peer::uri_host;
 
 /// `VIR_DOMAIN_JOB_OPERATION_MIGRATION_OUT`.
 const MIGRATION_OUT: u64 = 5;
@@ -731,51 +739,11 @@ impl Driver for LibvirtDriver {
     }
 }
 
-/// Returns the host that a libvirt URI names: `h2` of `qemu+tls://root@h2:16514/system`, without the
-/// brackets of an IPv6 address.
-pub fn uri_host(uri: &str) -> Option<String> {
-    let (_, rest) = uri.split_once("://")?;
-    let authority = rest.split(['/', '?', '#']).next()?;
-    let host = authority.rsplit('@').next()?;
-    let host = match host.strip_prefix('[') {
-        Some(bracketed) => bracketed.split_once(']')?.0,
-        None => host.split(':').next()?,
-    };
-    (!host.is_empty()).then(|| host.to_owned())
-}
-
 /// Stops a domain; one that is gone already is stopped.
 pub(super) fn stop(domain: &Domain) -> Result<(), Error> {
     match domain.destroy() {
         Ok(()) => Ok(()),
         Err(error) if matches!(error.kind(), Kind::NoDomain | Kind::OperationInvalid) => Ok(()),
         Err(error) => Err(error_of(&error)),
-    }
-}
-
-/// Returns libvirt's error as callers of drivers read it.
-pub(super) fn error_of(error: &Fault) -> Error {
-    match error.kind() {
-        Kind::Unavailable => Error::Unreachable {
-            message: error.to_string(),
-        },
-        Kind::Timeout => Error::TimedOut {
-            attempted: "get hold of the guest",
-        },
-        Kind::NoDomain
-        | Kind::DomainExists
-        | Kind::NoMetadata
-        | Kind::OperationInvalid
-        | Kind::OperationFailed
-        | Kind::OperationAborted
-        | Kind::Unsupported
-        | Kind::InvalidArgument
-        | Kind::MigrateUnsafe
-        | Kind::ResourceBusy
-        | Kind::Other => Error::refused(
-            error
-                .fault()
-                .map_or_else(|| error.to_string(), |fault| fault.message.clone()),
-        ),
     }
 }

@@ -3,6 +3,8 @@
 //! What it is not: an evaluation. Whether an absent domain is a failure or the
 //! goal is for the caller to decide.
 
+use crate::error::Error as DriverError;
+
 /// Why a call into libvirt gave nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -147,5 +149,32 @@ impl Error {
                 None
             }
         }
+    }
+}
+
+/// Returns libvirt's error as callers of drivers read it.
+pub(super) fn error_of(error: &Error) -> DriverError {
+    match error.kind() {
+        Kind::Unavailable => DriverError::Unreachable {
+            message: error.to_string(),
+        },
+        Kind::Timeout => DriverError::TimedOut {
+            attempted: "get hold of the guest",
+        },
+        Kind::NoDomain
+        | Kind::DomainExists
+        | Kind::NoMetadata
+        | Kind::OperationInvalid
+        | Kind::OperationFailed
+        | Kind::OperationAborted
+        | Kind::Unsupported
+        | Kind::InvalidArgument
+        | Kind::MigrateUnsafe
+        | Kind::ResourceBusy
+        | Kind::Other => DriverError::refused(
+            error
+                .fault()
+                .map_or_else(|| error.to_string(), |fault| fault.message.clone()),
+        ),
     }
 }

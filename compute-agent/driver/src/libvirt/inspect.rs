@@ -12,7 +12,6 @@ use std::path::Path;
 
 use berth_domain::vm::{Disk, DiskFormat};
 
-use super::disk::bytes_of;
 use crate::domain::DomainSpec;
 use crate::error::Error;
 use crate::image::{self, Base, Declared, Size, Source, format_name, inspect, record};
@@ -117,4 +116,9 @@ fn with_hint(error: Error, remedy: String) -> Error {
         *hint = remedy;
     }
     error
+}
+
+/// Returns the size of a disk as its guest sees it.
+pub(super) fn bytes_of(disk: &Disk) -> u64 {
+    disk.size_gib.saturating_mul(1 << 30)
 }

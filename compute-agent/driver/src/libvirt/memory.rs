@@ -20,7 +20,7 @@ use std::sync::{Mutex, PoisonError};
 use berth_domain::name::VmName;
 use berth_domain::signals::GuestMemory;
 
-use super::driver::error_of;
+use super::error::error_of;
 use super::{Connection, Domain, Kind};
 use crate::error::Error;
 use crate::xml::NAMESPACE;

@@ -3,8 +3,8 @@
 //! What it is not: the destination's claim. The XML that carries it is written elsewhere
 //! and is only handed through.
 
-use super::domain::ParameterList;
 use super::error::Error;
+use super::parameters::ParameterList;
 
 /// The choices of one live migration from daemon to daemon.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

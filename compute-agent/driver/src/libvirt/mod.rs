@@ -30,12 +30,10 @@ mod inspect;
 mod job;
 mod memory;
 mod migration;
+mod parameters;
 mod peer;
-mod power;
 mod progress;
 mod send;
-mod snapshot;
-mod travel;
 
 pub use connection::{Connection, Library, Version};
 pub use domain::{Affects, Domain, DomainState, DomainStatus, XmlView, paused, running, shut_off};

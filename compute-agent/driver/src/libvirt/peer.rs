@@ -11,7 +11,6 @@ use std::thread;
 use std::time::Duration;
 
 use super::Connection;
-use super::driver::uri_host;
 use crate::error::Error;
 
 /// How long a connection may take to be accepted.
@@ -77,6 +76,19 @@ fn target(uri: &str) -> Option<(String, u16)> {
     let end = authority.rsplit(']').next()?;
     let port = end.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
     Some((host, port.unwrap_or(default)))
+}
+
+/// Returns the host that a libvirt URI names: `h2` of `qemu+tls://root@h2:16514/system`, without the
+/// brackets of an IPv6 address.
+pub fn uri_host(uri: &str) -> Option<String> {
+    let (_, rest) = uri.split_once("://")?;
+    let authority = rest.split(['/', '?', '#']).next()?;
+    let host = authority.rsplit('@').next()?;
+    let host = match host.strip_prefix('[') {
+        Some(bracketed) => bracketed.split_once(']')?.0,
+        None => host.split(':').next()?,
+    };
+    (!host.is_empty()).then(|| host.to_owned())
 }
 
 #[cfg(test)]

@@ -8,8 +8,8 @@ use berth_domain::cpu_set::CpuSet;
 
 use super::host::{Domain, Host};
 use crate::domain::DomainSpec;
-use crate::driver::FreePages;
 use crate::error::Error;
+use crate::request::FreePages;
 
 impl Host {
     /// Returns the free pages of every cell.

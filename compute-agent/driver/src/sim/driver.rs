@@ -29,8 +29,9 @@ use super::progress::Underway;
 use super::story::Story;
 use crate::disks::{self, DiskReader, DiskWriter, Hooks};
 use crate::domain::{DomainSpec, Draft, Force, Known, Other, Sending};
-use crate::driver::{Chunk, Driver, FreePages, Info};
+use crate::driver::{Chunk, Driver, Info};
 use crate::error::Error;
+use crate::request::FreePages;
 
 /// How long one side waits for a word of the other.
 pub(super) const SOCKET_TIMEOUT: Duration = Duration::from_secs(5);

@@ -307,7 +307,7 @@ mod tests {
 
     use super::*;
     use crate::config::PmemPrograms;
-    use crate::volumes::settings::{Manager, Settings};
+    use crate::config::volumes::{Manager, Settings};
 
     const GUEST: VmUid = VmUid(Uuid::from_u128(1));
     const OTHER: VmUid = VmUid(Uuid::from_u128(2));

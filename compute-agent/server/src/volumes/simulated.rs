@@ -22,7 +22,7 @@ use berth_pmem::volume::simulated::{Delays, Operation, SimulatedManager, Simulat
 use berth_pmem::volume::{VolumeManager, simulated::Pace};
 
 use super::mounts::Mounts;
-use super::settings::{Manager, Settings};
+use crate::config::volumes::{Manager, Settings};
 use crate::error::Error;
 use devices::{Devices, Remembered};
 use links::Links;

@@ -9,17 +9,14 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, major, minor};
 
+use crate::config::{TIMEOUT_S_MAX, TIMEOUT_S_MIN};
+
 /// Where the kernel lists its watchdogs, below the root of its files.
 pub(super) const CLASS: &str = "sys/class/watchdog";
 
 /// The numbers of `/dev/watchdog`: the first watchdog under its former name, or one of a driver that
 /// the kernel's list does not contain, as `ipmi_watchdog`. It cannot be determined which.
 const FORMER: (u32, u32) = (10, 130);
-
-/// What a device may have as its timeout. It is fed once a second, and a machine that is busy must not
-/// be reset for that.
-pub(crate) const TIMEOUT_S_MIN: u64 = 5;
-pub(crate) const TIMEOUT_S_MAX: u64 = 3_600;
 
 /// How much later than it should a device may reset the machine: it counts in whole seconds, and the
 /// moment to which the core knows the time is up to a second ago.

@@ -9,11 +9,11 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use berth_codec as codec;
 use berth_domain::event::{Change, Name, Record};
 use berth_domain::refusal::Refusal;
 use berth_replication::{Retained, Row as StoredRow};
 use berth_state::Row;
-use berth_store::codec;
 
 use super::{Limits, not_kept, not_readable};
 

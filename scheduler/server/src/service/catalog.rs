@@ -2,6 +2,7 @@
 
 use std::ops::Bound;
 
+use berth_decide::{Action, DecisionRequest};
 use berth_domain::resource::{Custom, ResourceClass, Trait};
 use berth_domain::standard;
 use berth_proto::convert::Invalid;
@@ -18,7 +19,6 @@ use tonic::{Request, Response, Status};
 use super::context::Context;
 use super::keyed::{Caller, open};
 use super::{refusal, write};
-use crate::core::{Action, DecisionRequest};
 
 /// Serves `CatalogService`.
 pub(crate) struct CatalogApi(pub(crate) Context);

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use berth_decide::Action::Plain;
+use berth_decide::upgrade::{MemberVersion, plan_finalize};
 use berth_domain::name::ServiceName;
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::service::Service;
@@ -26,11 +28,9 @@ use uuid::Uuid;
 use super::context::Context;
 use super::keyed::{open, own_service};
 use super::{list, refusal, retained, revocation};
-use crate::core::Action::Plain;
-use crate::core::membership::{Members, expect_version, has_taken_over};
-use crate::core::upgrade::{MemberVersion, plan_finalize};
 use crate::grants;
 use crate::join::without_scheme;
+use crate::membership::{Members, expect_version, has_taken_over};
 
 /// How long a transfer of leadership may take.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(10);

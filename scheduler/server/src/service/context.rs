@@ -11,6 +11,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use berth_decide::upgrade::{self, MemberVersion};
+use berth_decide::{
+    Action, Answer, Clock, Decision, DecisionRequest, Proposal, Unexplained, audited,
+};
 use berth_domain::id::TimeMs;
 use berth_domain::operation::Operation;
 use berth_domain::refusal::Refusal;
@@ -37,10 +41,6 @@ use tonic::Status;
 use super::keyed::Caller;
 use super::refusal::{self, Urls};
 use super::table::{Loan, Table, Turn};
-use crate::core::upgrade::{self, MemberVersion};
-use crate::core::{
-    Action, Answer, Clock, Decision, DecisionRequest, Proposal, Unexplained, audited,
-};
 use crate::feed::Feed;
 use crate::grants;
 use crate::liveness::Liveness;
@@ -580,7 +580,7 @@ fn reply_of(proposed: &Proposed<Result<Reply, Refusal>, Answered>) -> Option<&Re
     }
 }
 
-/// Returns this machine's wall clock; what is made of it is in [`crate::core::clock`].
+/// Returns this machine's wall clock; what is made of it is in [`berth_decide::clock`].
 pub(crate) fn wall() -> TimeMs {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     // A clock before 1970 is a clock that was never set; replicated time goes on by itself.

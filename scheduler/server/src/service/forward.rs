@@ -6,7 +6,7 @@
 //!   no leader          ─▶ wait for a leader, for a short time
 //! ```
 //!
-//! What the attempts mean together is [`core::forwarding`](crate::core::forwarding).
+//! What the attempts mean together is [`berth_decide::forwarding`].
 //!
 //! Not retried is a command that this member proposed as the leader without learning its outcome: it
 //! has no request id, since recording each one would add a cost to every write.
@@ -14,6 +14,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use berth_codec as codec;
+use berth_decide::doubt::Attempt;
+use berth_decide::forwarding::{Attempted, Forwarding, Next, Outcome, Response};
+use berth_decide::{Action, DecisionRequest};
 use berth_domain::id::{RequestId, TimeMs};
 use berth_process::BoxFuture;
 use berth_proto::client::is_unsent;
@@ -23,7 +27,6 @@ use berth_replication::runtime::{Leader, ProposeError};
 use berth_replication::transport::Answering;
 use berth_state::State;
 use berth_state::command::{Command, Envelope, RequestKey};
-use berth_store::codec;
 use bytes::Bytes;
 use tokio::sync::watch::Receiver;
 use tonic::{Code, Status};
@@ -32,9 +35,6 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use super::context::{Context, NoOutcome, wall};
 use super::refusal;
-use crate::core::doubt::Attempt;
-use crate::core::forwarding::{Attempted, Forwarding, Next, Outcome, Response};
-use crate::core::{Action, DecisionRequest};
 
 /// The method under which forwarded requests are recorded.
 const METHOD: &str = "Forward";

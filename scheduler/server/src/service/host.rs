@@ -1,5 +1,6 @@
 //! `berth.host.v1.HostService`.
 
+use berth_decide::Action;
 use berth_domain::host::{Host, HostReport, Liveness};
 use berth_domain::id::{Incarnation, ProviderId};
 use berth_domain::name::HostName;
@@ -18,7 +19,6 @@ use uuid::Uuid;
 use super::context::Context;
 use super::keyed::{Caller, open, own_host};
 use super::{list, policy, reality, refusal, signals};
-use crate::core::Action;
 
 /// Serves `HostService`.
 pub(crate) struct HostApi(pub(crate) Context);

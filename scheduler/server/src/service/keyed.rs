@@ -5,6 +5,7 @@
 //! printed): a user whose conductor died retries at another one, with the same id, and gets the first
 //! response.
 
+use berth_decide::{Action, DecisionRequest};
 use berth_process::access;
 use berth_proto::convert::field;
 use berth_proto::{cluster, host, operation, placement, policy, scheduler, volume};
@@ -12,8 +13,6 @@ use berth_state::command::RequestKey;
 use prost::Message;
 use tonic::{Request, Status};
 use xxhash_rust::xxh3::xxh3_128;
-
-use crate::core::{Action, DecisionRequest};
 
 /// A message that may carry a request id.
 pub(crate) trait Keyed: Message {

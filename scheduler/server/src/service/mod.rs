@@ -3,7 +3,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`context`] | shared by all services: requests to the replica, reads of its state |
-//! | [`forward`], [`doubt`] | commands forwarded to the leader, and what is known without a response |
+//! | [`forward`] | commands forwarded to the leader, and what is known without a response |
 //! | [`keyed`] | request ids, so that a retry gets the first answer |
 //! | [`holder`] | whether who carries an operation on is who holds it |
 //! | [`table`] | the providers as lists and candidates are searched among |
@@ -13,7 +13,7 @@
 //! | [`query`], [`candidates`], [`explanation`] | allocation candidates, and why there are none |
 //! | `host`, `placement`, `catalog`, `import`, `policy`, `planner`, `server_group`, `aggregate`, `audit`, `scheduler`, `operation`, `cluster` | one service each |
 //!
-//! Invariant: no service holds state of its own, and none decides; that is [`crate::core`].
+//! Invariant: no service holds state of its own, and none decides; that is [`berth_decide`].
 
 mod aggregate;
 mod audit;

@@ -1,5 +1,9 @@
 //! `berth.scheduler.v1.MoveService`: VMs that are moved while they do not run.
 
+use berth_decide::{
+    Action, DrainOptions, MoveDrained, PlannedMove, Preferred, ScheduleMove, ScheduleUnshelve,
+    Stuck, plan_drain,
+};
 use berth_domain::id::{ClaimId, Epoch, MigrationId, OperationId};
 use berth_domain::migration;
 use berth_domain::name::{HostName, VmName};
@@ -20,10 +24,6 @@ use super::context::{Context, Done};
 use super::keyed::{Caller, open, own_service};
 use super::scheduler::{Parts, explain, lease, operation_of};
 use super::{holder, wall};
-use crate::core::{
-    Action, DrainOptions, MoveDrained, PlannedMove, Preferred, ScheduleMove, ScheduleUnshelve,
-    Stuck, plan_drain,
-};
 
 /// Serves `MoveService`.
 pub(crate) struct MoveApi(pub(crate) Context);
@@ -155,7 +155,9 @@ impl MoveService for MoveApi {
             evacuate: wire.evacuate,
             cold: wire.cold,
         };
-        let planned = tokio::task::spawn_blocking(move || plan_drain(&state, at, &host, options));
+        let planned = tokio::task::spawn_blocking(move || {
+            plan_drain(&state, berth_codec::admit, at, &host, options)
+        });
         let plan = planned
             .await
             .map_err(|error| Status::internal(format!("the plan was not made: {error}")))?

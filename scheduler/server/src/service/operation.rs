@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use berth_decide::Action;
 use berth_domain::id::{Epoch, OperationId, TimeMs};
 use berth_domain::name::{ServiceName, VmName};
 use berth_domain::operation::{Effect, Operation};
@@ -26,7 +27,6 @@ use tonic::{Request, Response, Status};
 use super::context::Context;
 use super::keyed::{Caller, open, own_service};
 use super::{holder, list, refusal, watch};
-use crate::core::Action;
 
 const WAIT_DEFAULT_MS: u64 = 30_000;
 const WAIT_MS_MAX: u64 = 600_000;

@@ -3,6 +3,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
+use berth_decide::Action;
 use berth_domain::allocation::Consumer;
 use berth_domain::id::{ClaimId, ConsumerId, ProviderId};
 use berth_domain::provider::ResourceProvider;
@@ -23,7 +24,6 @@ use tonic::{Request, Response, Status};
 use super::context::Context;
 use super::keyed::{Caller, open};
 use super::{candidates, filter, list, refusal, watch_providers, write};
-use crate::core::Action;
 
 /// Serves `PlacementService`.
 pub(crate) struct PlacementApi(pub(crate) Context);

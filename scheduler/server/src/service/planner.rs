@@ -8,6 +8,9 @@
 
 use std::collections::BTreeSet;
 
+use berth_decide::balance::{self, BalanceParams, HeadroomPlan, Live};
+use berth_decide::capacity::{self, AtRatio, CapacityParams};
+use berth_decide::verify::{self, DomainVerdict, Failing};
 use berth_domain::host;
 use berth_domain::host_view::HostView;
 use berth_domain::migration;
@@ -30,9 +33,6 @@ use tonic::{Request, Response, Status};
 
 use super::context::Context;
 use super::policy;
-use crate::core::balance::{self, BalanceParams, HeadroomPlan, Live};
-use crate::core::capacity::{self, AtRatio, CapacityParams};
-use crate::core::verify::{self, DomainVerdict, Failing};
 
 /// Maximum number of placements for one verdict.
 const BUDGET_MAX: u64 = 100_000_000;

@@ -1,5 +1,6 @@
 //! `berth.policy.v1.PolicyService`.
 
+use berth_decide::Action;
 use berth_domain::fault;
 use berth_domain::host_view::HostView;
 use berth_domain::id::Generation;
@@ -16,7 +17,6 @@ use tonic::{Request, Response, Status};
 use super::context::Context;
 use super::keyed::open;
 use super::refusal;
-use crate::core::Action;
 
 /// How many settings one request may carry.
 const SETTINGS_MAX: usize = 64;

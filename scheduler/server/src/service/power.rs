@@ -1,5 +1,6 @@
 //! `berth.scheduler.v1.PowerService`: what is done to a VM on the host that holds it.
 
+use berth_decide::Action;
 use berth_domain::id::OperationId;
 use berth_domain::vm::Vm;
 use berth_proto::convert::field;
@@ -14,7 +15,6 @@ use uuid::Uuid;
 use super::context::Context;
 use super::keyed::open;
 use super::scheduler::{Parts, operation_of};
-use crate::core::Action;
 
 /// Serves `PowerService`.
 pub(crate) struct PowerApi(pub(crate) Context);

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use berth_decide::Action;
 use berth_domain::claim::{ErasureProgress, ErasureReport};
 use berth_domain::constraint::shape;
 use berth_domain::fence::Method;
@@ -25,7 +26,6 @@ use tonic::Status;
 use super::context::Context;
 use super::keyed::Caller;
 use super::refusal;
-use crate::core::Action;
 
 /// The longest name of the operator on whose behalf a conductor fences a host, in bytes.
 const PRINCIPAL_MAX: usize = 256;

@@ -8,7 +8,7 @@ use berth_replication::runtime::{MembershipError, ProposeError, ReadError};
 use berth_store::Member;
 use tonic::Status;
 
-use crate::core::membership;
+use crate::membership;
 
 /// How a member's address is written for clients: the scheme says whether its connections are encrypted,
 /// as those of all members are or are not.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use berth_decide::{Action, ScheduleMigration, ScheduleVm};
 use berth_domain::claim::Claim;
 use berth_domain::flavor::Flavor;
 use berth_domain::id::{ClaimId, Epoch, MigrationId, OperationId, VmUid};
@@ -26,7 +27,6 @@ use uuid::Uuid;
 use super::context::{Context, Done};
 use super::keyed::{Caller, open};
 use super::{holder, read, refusal};
-use crate::core::{Action, ScheduleMigration, ScheduleVm};
 
 /// Serves `SchedulerService`.
 pub(crate) struct SchedulerApi(pub(crate) Context);

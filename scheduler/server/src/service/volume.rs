@@ -1,5 +1,6 @@
 //! `berth.volume.v1.VolumeService`: what changes something. Reads are in [`super::volume_read`].
 
+use berth_decide::{Action, CreateVolume};
 use berth_domain::id::{Generation, Incarnation};
 use berth_domain::name::{HostName, VolumeId};
 use berth_domain::topology::CellId;
@@ -19,7 +20,6 @@ use uuid::Uuid;
 use super::context::Context;
 use super::keyed::{Caller, open, own_host};
 use super::{refusal, volume_read};
-use crate::core::{Action, CreateVolume};
 
 /// The most hosts that a request names.
 pub(super) const HOSTS_MAX: usize = 10_000;

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use berth_codec as codec;
 use berth_domain::event::{Change, Name, Record};
 use berth_domain::id::TimeMs;
 use berth_replication::effects::{AppliedBatch, AppliedCommand, Position};
@@ -15,7 +16,6 @@ use berth_scheduler::Machine;
 use berth_scheduler::feed::{Feed, Limits};
 use berth_state::State;
 use berth_state::command::Envelope;
-use berth_store::codec;
 use berth_testkit::state::World;
 use berth_testkit::state::draw::{Draw, draws, play};
 use proptest::prelude::*;

@@ -11,10 +11,10 @@ mod attack;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use berth_codec::encode_row;
 use berth_domain::bound::{BOUNDS, Bound, Bytes, Record};
 use berth_process::access::table;
 use berth_state::{Key, Row, State};
-use berth_store::codec::encode_row;
 use berth_testkit::state::World;
 use berth_tls::Role;
 use prost::Message as _;

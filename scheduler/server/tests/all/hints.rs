@@ -89,7 +89,7 @@ fn every_hint_holds() {
 /// Executes the hint of a refusal and makes the request again.
 fn judge(
     world: &World,
-    request: &berth_scheduler::core::Action,
+    request: &berth_decide::Action,
     refusal: &berth_domain::refusal::Refusal,
     tally: &mut Tally,
     place: &str,

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use berth_codec as codec;
 use berth_domain::id::{ProviderId, RequestId, TimeMs};
 use berth_proto::raft::v1::raft_service_client::RaftServiceClient;
 use berth_proto::raft::v1::{ForwardRequest, Hello};
 use berth_proto::status::from_status;
 use berth_state::Reply;
 use berth_state::command::{Command, Envelope, RequestKey};
-use berth_store::codec;
 use serde_json::{Value, json};
 use uuid::Uuid;
 

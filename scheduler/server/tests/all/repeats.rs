@@ -13,17 +13,17 @@ mod script;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use berth_codec::{self as codec, encode_outcome};
+use berth_decide::{Action, Decision, DecisionRequest};
 use berth_domain::host::Liveness;
 use berth_domain::id::TimeMs;
 use berth_domain::policy::Setting;
 use berth_domain::refusal::Refusal;
 use berth_domain::version::ServiceVersion;
 use berth_replication::Machine as _;
-use berth_scheduler::core::{Action, Decision, DecisionRequest};
 use berth_scheduler::machine::{Level, Machine};
 use berth_state::command::{Command, Envelope};
 use berth_state::{Key, Reply, Row, State};
-use berth_store::codec::{self, encode_outcome};
 use berth_testkit::state::draw::{can_be_requested, draws, placement_draws, play, power_draws};
 use berth_testkit::state::{World, by_hand, request};
 use bytes::Bytes;

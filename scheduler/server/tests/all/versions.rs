@@ -7,15 +7,16 @@
 
 use std::collections::BTreeSet;
 
+use berth_codec as codec;
+use berth_codec::admit;
+use berth_decide::upgrade::{MemberVersion, plan_finalize};
 use berth_domain::id::TimeMs;
 use berth_domain::service::Service;
 use berth_domain::version::{CLUSTER_TOO_OLD, ServiceVersion};
 use berth_replication::Machine as _;
-use berth_scheduler::core::upgrade::{MemberVersion, admit, plan_finalize};
 use berth_scheduler::machine::{Level, Machine};
 use berth_state::State;
 use berth_state::command::{Command, Envelope};
-use berth_store::codec;
 use berth_testkit::state::draw::{can_be_requested, draws, placement_draws, play, power_draws};
 use berth_testkit::state::{World, by_hand, conductor, request};
 use proptest::prelude::*;

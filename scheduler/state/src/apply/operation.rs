@@ -5,9 +5,9 @@ use std::sync::Arc;
 use berth_domain::claim::Claim;
 use berth_domain::id::OperationId;
 use berth_domain::name::VmName;
-use berth_domain::operation::{Entry, Kind, Mark, Operation, Outcome, Step, Subject};
+use berth_domain::operation::{Advice, Entry, Kind, Mark, Operation, Outcome, Step, Subject};
 use berth_domain::refusal::Refusal;
-use berth_domain::vm::{Advice, Event, State, Vm};
+use berth_domain::vm::{Event, State, Vm};
 
 use crate::command::LeaseRequest;
 use crate::refusals::{exists, precondition};

@@ -11,10 +11,10 @@ use berth_domain::fault::refusal as faults;
 use berth_domain::host::Liveness;
 use berth_domain::id::OperationId;
 use berth_domain::name::{HostName, VmName};
-use berth_domain::operation::{GuestPower, Kind, Operation, Outcome};
+use berth_domain::operation::{Advice, GuestPower, Kind, Operation, Outcome};
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::version::power_gate;
-use berth_domain::vm::{Advice, Event, Vm, VmSpec, check_image_name};
+use berth_domain::vm::{Event, Vm, VmSpec, check_image_name};
 
 use super::operation::transition;
 use crate::command::LeaseRequest;

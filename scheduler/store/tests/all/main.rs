@@ -4,10 +4,8 @@
 //!
 //! | module | what it tests |
 //! |---|---|
-//! | `codec` | commands, outcomes and rows as bytes |
 //! | `damage` | opening a damaged directory |
 //! | `every_damage` | every single damage to every file of a directory |
 
-mod codec;
 mod damage;
 mod every_damage;

@@ -1,6 +1,6 @@
 //! The service `ClusterService` of a member, as far as it is about the members.
 //!
-//! What is decided is [`berth_scheduler::core::membership`] and the replica, as in production. Between
+//! What is decided is [`berth_scheduler::membership`] and the replica, as in production. Between
 //! two steps of a handler other things may happen, as between two of its awaits there.
 
 use std::sync::Arc;
@@ -9,9 +9,7 @@ use berth_domain::id::TimeMs;
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::version::ServiceVersion;
 use berth_replication::{Addition, Change, Refused, Ticket};
-use berth_scheduler::core::membership::{
-    Knowledge, Members, expect_version, has_taken_over, refusal_of,
-};
+use berth_scheduler::membership::{Knowledge, Members, expect_version, has_taken_over, refusal_of};
 use berth_store::{Member as MemberEntry, Membership};
 
 use super::{Running, Waiter, site_of};

@@ -1,10 +1,10 @@
 //! A member on its way into the cluster, before it has an identity.
 //!
-//! Which peer is next and which refusals pass is [`berth_scheduler::core::joining`], as in production.
+//! Which peer is next and which refusals pass is [`berth_decide::joining`], as in production.
 
+use berth_decide::joining::{Peers, is_transient};
 use berth_domain::id::TimeMs;
 use berth_domain::refusal::{Code, Refusal};
-use berth_scheduler::core::joining::{Peers, is_transient};
 
 use super::{address_of, site_of};
 use crate::asker::{Numbers, Out, Timer};

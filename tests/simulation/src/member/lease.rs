@@ -1,8 +1,8 @@
 //! Whether a step is taken under the lease that holds, and the planted bug that does not care.
 
+use berth_decide::{Action, DecisionRequest};
 use berth_domain::id::{Epoch, OperationId};
 use berth_domain::refusal::Refusal;
-use berth_scheduler::core::{Action, DecisionRequest};
 use berth_state::command::Command;
 use berth_state::{Reply, State};
 

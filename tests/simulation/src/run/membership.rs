@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use berth_scheduler::core::joining::CHANGE_PENDING;
+use berth_decide::joining::CHANGE_PENDING;
 use berth_store::Membership;
 
 use super::{Event, Run, index};

@@ -5,9 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use berth_decide::upgrade::{MemberVersion, plan_finalize};
+use berth_decide::{Action, DecisionRequest};
 use berth_domain::version::{CLUSTER_TOO_OLD, ServiceVersion, TOO_OLD};
-use berth_scheduler::core::upgrade::{MemberVersion, plan_finalize};
-use berth_scheduler::core::{Action, DecisionRequest};
 use berth_scheduler::machine::Level;
 use berth_state::command::Command;
 

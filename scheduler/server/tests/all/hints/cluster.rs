@@ -2,6 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use berth_decide::{
+    Action, Decision, DecisionRequest, Proposal, ScheduleMigration, ScheduleMove, ScheduleVm,
+    decide,
+};
 use berth_domain::aggregate::{Aggregate, ZONE_KEY};
 use berth_domain::flavor::Flavor;
 use berth_domain::host::Liveness;
@@ -21,10 +25,6 @@ use berth_domain::refusal::Refusal;
 use berth_domain::server_group::{GroupPolicy, ServerGroup};
 use berth_domain::version::ServiceVersion;
 use berth_domain::vm::{self, BootSource, SchedulingHints};
-use berth_scheduler::core::{
-    Action, Decision, DecisionRequest, Proposal, ScheduleMigration, ScheduleMove, ScheduleVm,
-    decide,
-};
 use berth_state::command::{Command, Envelope};
 use berth_state::{Reply, State};
 use uuid::Uuid;
@@ -379,7 +379,7 @@ impl World {
     /// Decides as the leader does.
     pub(super) fn decide(&self, action: &Action) -> Result<Proposal, Refusal> {
         let request = DecisionRequest::new("test", action.clone());
-        match decide(&self.state, TimeMs(1000), &request) {
+        match decide(&self.state, berth_codec::admit, TimeMs(1000), &request) {
             Decision::Command(proposal) => Ok(*proposal),
             Decision::Refuse(refusal) => Err(*refusal),
             Decision::Answer(_) | Decision::Explain(_) => panic!("{action:?}"),

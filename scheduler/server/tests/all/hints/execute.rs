@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use berth_decide::{Action, ScheduleMigration};
 use berth_domain::aggregate::{Aggregate, AggregateChange, ZONE_KEY};
 use berth_domain::claim::{ErasureProgress, ErasureReport};
 use berth_domain::hint::{
@@ -16,7 +17,6 @@ use berth_domain::operation::{GuestPower, Kind, Mark, Operation, Step};
 use berth_domain::topology::{HostTopology, PagePool};
 use berth_domain::version::ServiceVersion;
 use berth_domain::vm;
-use berth_scheduler::core::{Action, ScheduleMigration};
 use berth_state::Reply;
 use berth_state::command::{Command, Effect};
 

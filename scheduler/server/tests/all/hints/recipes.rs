@@ -1,6 +1,7 @@
 //! Goal: refusals whose hints were wrong have right ones. Method: one small cluster each, and the
 //! hint executed where there is one.
 
+use berth_decide::Action;
 use berth_domain::hint::{Hint, RequestChange};
 use berth_domain::name::{HostName, ServerGroupName, VmName};
 use berth_domain::pci::{PciDevice, PciId, PciKind};
@@ -8,7 +9,6 @@ use berth_domain::pmem::{Label, PmemNamespace};
 use berth_domain::refusal::Refusal;
 use berth_domain::topology::{CellId, HostTopology, PagePool};
 use berth_domain::vm::SchedulingHints;
-use berth_scheduler::core::Action;
 use berth_testkit::state::{report, topology};
 
 use super::cluster::World;

@@ -2,14 +2,14 @@
 //! are SHELVED, RESIZED, STOPPED and in ERROR, every command about a VM, and the first command that
 //! the refusal's hint names.
 
+use berth_decide::{
+    Action, Decision, DecisionRequest, ScheduleMigration, ScheduleUnshelve, decide,
+};
 use berth_domain::id::{ClaimId, MigrationId, OperationId, TimeMs};
 use berth_domain::name::{FlavorName, VmName};
 use berth_domain::operation::{GuestPower, Kind, Mark, Step};
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::vm::{SchedulingHints, State};
-use berth_scheduler::core::{
-    Action, Decision, DecisionRequest, ScheduleMigration, ScheduleUnshelve, decide,
-};
 use berth_state::Reply;
 use berth_state::command::{Command, Effect};
 use berth_testkit::state::{report, topology};
@@ -186,7 +186,7 @@ fn attempt(world: &mut World, command: &str) -> Result<(), Refusal> {
         other => panic!("{other} is no command about a VM"),
     };
     let request = DecisionRequest::new("test", action);
-    match decide(&world.state, TimeMs(1000), &request) {
+    match decide(&world.state, berth_codec::admit, TimeMs(1000), &request) {
         Decision::Command(_) | Decision::Answer(_) => Ok(()),
         Decision::Refuse(refusal) => Err(*refusal),
         Decision::Explain(_) => panic!("left unexplained"),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use berth_scheduler::stop::Reason;
 use berth_state::Row;
-use berth_store::{Disk as _, FileDisk, StateHash, TableStore as _, codec};
+use berth_store::{Disk as _, FileDisk, StateHash, TableStore as _};
 use berth_testkit::state::{World, pinned, vm_name};
 
 use super::single::Single;
@@ -28,7 +28,7 @@ fn add_vm(single: &Single) {
     let mut world = World::with_hosts(1);
     world.boot("a", &pinned(1), "h1");
     let vm = world.state.vm(&vm_name("a")).expect("it is booted");
-    let row = codec::encode_row(&Row::Vm(Arc::clone(vm)));
+    let row = berth_codec::encode_row(&Row::Vm(Arc::clone(vm)));
     let mut parts = FileDisk::open(&single.directory()).expect("a disk").split();
     let mut meta = parts.table.meta().expect("meta").expect("a description");
     let rows: Vec<_> = parts.table.rows().map(|row| row.expect("a row")).collect();

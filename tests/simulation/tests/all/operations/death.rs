@@ -1,11 +1,11 @@
 //! Hosts that die for good: with their guests, fenced, and not back before the story ends.
 
+use berth_decide::Action;
 use berth_domain::fence::Method;
 use berth_domain::host::Liveness;
 use berth_domain::id::TimeMs;
 use berth_domain::name::HostName;
 use berth_domain::vm;
-use berth_scheduler::core::Action;
 use berth_state::command::Command;
 
 use super::faults::Fault;

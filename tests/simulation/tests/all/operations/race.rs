@@ -6,11 +6,11 @@
 
 use std::env;
 
+use berth_decide::Action;
 use berth_domain::name::{FlavorName, HostName, ServerGroupName, VmName};
 use berth_domain::server_group::{GroupPolicy, ServerGroup};
 use berth_domain::transfer::TransferOverrides;
 use berth_saga::{Event, Saga};
-use berth_scheduler::core::Action;
 use berth_simulation::packet::Wish;
 use berth_simulation::wish;
 use berth_state::command::Command;

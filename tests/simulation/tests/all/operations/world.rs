@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use berth_decide::{Action, Decision, DecisionRequest, ScheduleMove, decide};
 use berth_domain::agent::{Failure, Reply as AgentReply};
 use berth_domain::id::{ClaimId, ClusterId, MigrationId, OperationId, TimeMs};
 use berth_domain::name::{FlavorName, HostName, ServiceName, VmName};
@@ -12,7 +13,6 @@ use berth_domain::refusal::{Code, Refusal};
 use berth_domain::version::ServiceVersion;
 use berth_driver::sim::{Settings, World as Hypervisors};
 use berth_saga::{AgentCall, Effect, Ended, Event, Saga};
-use berth_scheduler::core::{Action, Decision, DecisionRequest, ScheduleMove, decide};
 use berth_simulation::agent::Agent;
 use berth_simulation::asker::{Numbers, Out};
 use berth_simulation::chance::Chance;
@@ -211,7 +211,7 @@ impl World {
 
     pub(crate) fn ask(&mut self, request: Action) -> Result<Reply, Refusal> {
         let ask = DecisionRequest::new("test", request);
-        match decide(&self.state, TimeMs(self.now), &ask) {
+        match decide(&self.state, berth_codec::admit, TimeMs(self.now), &ask) {
             Decision::Command(proposal) => self.apply(&proposal.envelope),
             Decision::Answer(answer) => Ok(answer.reply),
             Decision::Refuse(refusal) => Err(*refusal),

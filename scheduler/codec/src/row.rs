@@ -1,0 +1,199 @@
+//! Rows of the state, and changes of rows.
+
+use std::sync::Arc;
+
+use berth_domain::grant::{GrantKey, GrantKeys, GrantSeed};
+use berth_domain::id::{Epoch, TimeMs};
+use berth_domain::resource::{Custom, ResourceClass, Trait};
+use berth_domain::version::ServiceVersion;
+use berth_proto::convert::field::{self, Invalid};
+use berth_proto::convert::placement;
+use berth_proto::state::v1;
+use berth_proto::state::v1::row::Row as Wire;
+use berth_state::{Change, Header, Row};
+use berth_store::row::{Row as StoredRow, RowChange};
+use bytes::Bytes;
+use prost::Message as _;
+
+use super::request::{read_request, write_request};
+use super::{CodecError, encode_key};
+
+/// Returns a row as it is stored.
+#[must_use]
+pub fn encode_row(row: &Row) -> StoredRow {
+    StoredRow {
+        key: encode_key(&row.key()),
+        value: encode_value(row),
+    }
+}
+
+/// Returns a change as it is stored.
+#[must_use]
+pub fn encode_change(change: &Change) -> RowChange {
+    RowChange {
+        key: encode_key(&change.key),
+        old: change.old.as_ref().map(encode_value),
+        new: change.new.as_ref().map(encode_value),
+    }
+}
+
+/// Returns the row that is stored so.
+///
+/// # Errors
+///
+/// When this build does not know the row or a part of it, or when it is under another row's key.
+pub fn decode_row(stored: &StoredRow) -> Result<Row, CodecError> {
+    let what = "row";
+    let wire = v1::Row::decode(stored.value.clone())
+        .map_err(|source| CodecError::Wire { what, source })?;
+    let row = read(wire).map_err(|source| CodecError::Field { what, source })?;
+    let key = row.key();
+    if encode_key(&key) != stored.key {
+        return Err(CodecError::Misplaced {
+            row: format!("{key:?}"),
+        });
+    }
+    Ok(row)
+}
+
+fn encode_value(row: &Row) -> Bytes {
+    let wire = match row {
+        Row::Header(row) => Wire::Header(write_header(row)),
+        Row::Host(row) => Wire::Host((&**row).into()),
+        Row::Provider(row) => Wire::Provider((&**row).into()),
+        Row::Consumer(row) => Wire::Consumer((&**row).into()),
+        Row::Flavor(row) => Wire::Flavor((&**row).into()),
+        Row::Service(row) => Wire::Service((&**row).into()),
+        Row::Vm(row) => Wire::Vm((&**row).into()),
+        Row::Claim(row) => Wire::Claim((&**row).into()),
+        Row::Migration(row) => Wire::Migration((&**row).into()),
+        Row::Operation(row) => Wire::Operation((&**row).into()),
+        Row::Request(row) => Wire::Request(write_request(row)),
+        Row::Class(row) => Wire::ResourceClass(write_custom(row, ResourceClass::as_str)),
+        Row::Trait(row) => Wire::Trait(write_custom(row, Trait::as_str)),
+        Row::Aggregate(row) => Wire::Aggregate((&**row).into()),
+        Row::ServerGroup(row) => Wire::ServerGroup((&**row).into()),
+        Row::Policy(row) => Wire::Policy((&**row).into()),
+        Row::PciAlias(row) => Wire::PciAlias((&**row).into()),
+        Row::Audit(row) => Wire::Audit((&**row).into()),
+        Row::Volume(row) => Wire::Volume((&**row).into()),
+        Row::RevokedCertificate(row) => Wire::RevokedCertificate((&**row).into()),
+    };
+    v1::Row { row: Some(wire) }.encode_to_vec().into()
+}
+
+fn read(wire: v1::Row) -> Result<Row, Invalid> {
+    let wire = wire
+        .row
+        .ok_or_else(|| Invalid::new("row", "must be one that this build knows"))?;
+    Ok(match wire {
+        Wire::Header(wire) => Row::Header(read_header(&wire)?),
+        Wire::Host(wire) => Row::Host(Arc::new(wire.try_into()?)),
+        Wire::Provider(wire) => Row::Provider(Arc::new(wire.try_into()?)),
+        Wire::Consumer(wire) => Row::Consumer(Arc::new(wire.try_into()?)),
+        Wire::Flavor(wire) => Row::Flavor(Arc::new(wire.try_into()?)),
+        Wire::Service(wire) => Row::Service(Arc::new(wire.try_into()?)),
+        Wire::Vm(wire) => Row::Vm(Arc::new(wire.try_into()?)),
+        Wire::Claim(wire) => Row::Claim(Arc::new(wire.try_into()?)),
+        Wire::Migration(wire) => Row::Migration(Arc::new(wire.try_into()?)),
+        Wire::Operation(wire) => Row::Operation(Arc::new(wire.try_into()?)),
+        Wire::Request(wire) => Row::Request(Arc::new(read_request(wire)?)),
+        Wire::ResourceClass(wire) => {
+            Row::Class(Arc::new(read_custom(&wire, placement::read_class)?))
+        }
+        Wire::Aggregate(wire) => Row::Aggregate(Arc::new(wire.try_into()?)),
+        Wire::ServerGroup(wire) => Row::ServerGroup(Arc::new(wire.try_into()?)),
+        Wire::Policy(wire) => Row::Policy(Arc::new(wire.try_into()?)),
+        Wire::Trait(wire) => Row::Trait(Arc::new(read_custom(&wire, placement::read_trait)?)),
+        Wire::PciAlias(wire) => Row::PciAlias(Arc::new(wire.try_into()?)),
+        Wire::Audit(wire) => Row::Audit(Arc::new(wire.try_into()?)),
+        Wire::Volume(wire) => Row::Volume(Arc::new(wire.try_into()?)),
+        Wire::RevokedCertificate(wire) => Row::RevokedCertificate(Arc::new(wire.try_into()?)),
+    })
+}
+
+pub(super) fn write_custom<N>(custom: &Custom<N>, text: impl Fn(&N) -> &str) -> v1::Custom {
+    v1::Custom {
+        name: text(&custom.name).to_owned(),
+        created_at_ms: custom.created_at.0,
+        updated_at_ms: custom.updated_at.0,
+        reported: custom.reported,
+    }
+}
+
+pub(super) fn read_custom<N>(
+    wire: &v1::Custom,
+    name: impl Fn(&str, &str) -> Result<N, Invalid>,
+) -> Result<Custom<N>, Invalid> {
+    Ok(Custom {
+        name: name(&wire.name, "name")?,
+        created_at: TimeMs(wire.created_at_ms),
+        updated_at: TimeMs(wire.updated_at_ms),
+        reported: wire.reported,
+    })
+}
+
+fn write_header(header: &Header) -> v1::Header {
+    v1::Header {
+        cluster_id: header.cluster.map(|id| id.to_string()).unwrap_or_default(),
+        cluster_version: header.cluster_version.0,
+        time_ms: header.time.0,
+        revision: header.revision,
+        epoch: header.epoch.0,
+        requests: header.requests,
+        forgotten_ms: header.forgotten.0,
+        grant_keys: header.grant_keys.iter().flatten().map(write_key).collect(),
+        revoked_revision: header.revoked_revision,
+    }
+}
+
+fn read_header(wire: &v1::Header) -> Result<Header, Invalid> {
+    let cluster_version = ServiceVersion::from_wire(wire.cluster_version);
+    if cluster_version > ServiceVersion::CURRENT {
+        return Err(Invalid::new(
+            "cluster_version",
+            format!(
+                "must be at most {}, as this build knows",
+                ServiceVersion::CURRENT
+            ),
+        ));
+    }
+    Ok(Header {
+        cluster: field::optional_uuid(&wire.cluster_id, "cluster_id")?,
+        cluster_version,
+        time: TimeMs(wire.time_ms),
+        revision: wire.revision,
+        epoch: Epoch(wire.epoch),
+        requests: wire.requests,
+        forgotten: TimeMs(wire.forgotten_ms),
+        grant_keys: read_keys(&wire.grant_keys)?,
+        revoked_revision: wire.revoked_revision,
+    })
+}
+
+fn write_key(key: &GrantKey) -> v1::StoredGrantKey {
+    v1::StoredGrantKey {
+        number: key.number,
+        seed: Bytes::copy_from_slice(&key.seed.0),
+        created_at_ms: key.created_at.0,
+    }
+}
+
+fn read_keys(wire: &[v1::StoredGrantKey]) -> Result<GrantKeys, Invalid> {
+    let mut keys = GrantKeys::default();
+    field::bounded(wire.len(), "grant_keys", keys.len())?;
+    for (key, wire) in keys.iter_mut().zip(wire) {
+        *key = Some(GrantKey {
+            number: wire.number,
+            seed: read_seed(&wire.seed)?,
+            created_at: TimeMs(wire.created_at_ms),
+        });
+    }
+    Ok(keys)
+}
+
+/// Returns a secret. The error does not show it.
+pub(super) fn read_seed(wire: &[u8]) -> Result<GrantSeed, Invalid> {
+    let seed = wire.try_into().map(GrantSeed);
+    seed.map_err(|_| Invalid::new("seed", "must have 32 bytes"))
+}
