@@ -330,11 +330,11 @@ impl Agent {
         }
     }
 
-    fn phase(&self, vm: VmUid) -> Option<&Phase> {
+    pub(super) fn phase(&self, vm: VmUid) -> Option<&Phase> {
         self.guests.get(&vm).map(|guest| &guest.phase)
     }
 
-    fn set_phase(&mut self, vm: VmUid, phase: Phase) {
+    pub(super) fn set_phase(&mut self, vm: VmUid, phase: Phase) {
         if let Some(guest) = self.guests.get_mut(&vm) {
             guest.phase = phase;
         }

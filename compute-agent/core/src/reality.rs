@@ -127,7 +127,7 @@ impl Agent {
             return Some(Vec::new());
         };
         self.forget_missing(known);
-        self.take_up_forgotten(known);
+        self.take_up(known);
         let erasures = self.query_erasures(&expectation, known);
         let mut comparison = compare(
             expectation.revision,
@@ -170,9 +170,9 @@ impl Agent {
         }
     }
 
-    /// Takes up guests that run here and that this agent does not know of, as at its start: a failed call
-    /// may have had it forget one.
-    fn take_up_forgotten(&mut self, known: &[Known]) {
+    /// Takes up guests that run here and that this agent does not know of, as at its start, or still waits
+    /// for: a failed call may have had it forget one, and no call may have queried the end of a migration.
+    fn take_up(&mut self, known: &[Known]) {
         for known in known {
             let vm = known.domain.uid;
             let runs = match known.state {
@@ -185,9 +185,13 @@ impl Agent {
                 | DomainState::Stopped
                 | DomainState::PostCopyBroken => false,
             };
-            let is_still = !self.reality.touched.contains(&vm) && !self.is_worked_on(vm);
-            if runs && is_still && !self.guests.contains_key(&vm) {
-                self.guests.extend(adopt(vec![known.clone()]));
+            if !runs || self.reality.touched.contains(&vm) || self.is_worked_on(vm) {
+                continue;
+            }
+            match self.phase(vm) {
+                None => self.guests.extend(adopt(vec![known.clone()])),
+                Some(Phase::Starting | Phase::Incoming(_)) => self.set_phase(vm, Phase::Running),
+                Some(Phase::Running | Phase::Sending(_)) => {}
             }
         }
     }

@@ -1,6 +1,8 @@
 //! The choice of a host.
 
 use berth_domain::constraint::exact;
+use berth_domain::fence::may_evacuate;
+use berth_domain::host::Liveness;
 use berth_domain::policy::Admission;
 use berth_domain::refusal::Refusal;
 use berth_selection::failover::Broken;
@@ -84,7 +86,7 @@ impl Unexplained {
         let refusal = explain::refusal(&self.request, hosts, &surroundings);
         // What was tried does not include the proofs that admission control would check.
         let is_guarded = self.state.policy().failover.admission == Admission::Refuse;
-        match is_guarded && subject.takes_more {
+        match is_guarded && subject.takes_more || self.is_out_of_reach(subject) {
             true => Refusal {
                 hint: None,
                 change: None,
@@ -92,6 +94,16 @@ impl Unexplained {
             },
             false => refusal,
         }
+    }
+
+    /// Returns whether the VM is on a host that is DOWN and may run there: no change elsewhere moves it.
+    fn is_out_of_reach(&self, subject: &Subject) -> bool {
+        let host = self.state.vm(&subject.vm).and_then(|vm| vm.host.as_ref());
+        let view = host.and_then(|name| self.state.host(name));
+        view.is_some_and(|view| {
+            view.host.liveness == Liveness::Down
+                && may_evacuate(&view.host, self.state.time()).is_err()
+        })
     }
 }
 

@@ -639,3 +639,29 @@ fn a_drain_evacuates_once_its_host_is_proven_dead() {
     assert_eq!(kind(&world, 32), "evacuation");
     world.submit(&moved(33)).unwrap();
 }
+
+/// Goal: no change elsewhere is advised for a VM whose host is DOWN, since nobody moves it from there; once the host
+/// is proven dead an evacuation is advised as before. Method: the only other host is cordoned.
+#[test]
+fn no_hint_moves_a_vm_from_a_host_that_is_down() {
+    let mut world = World::new(&[("h1", 4), ("h2", 4)]);
+    let from = world.boot("a", 10);
+    let other = host(if from == host("h1") { "h2" } else { "h1" });
+    world.plain(Command::SetCordon {
+        host: other,
+        cordoned: true,
+    });
+    let advice = |world: &World| {
+        let Decision::Refuse(refusal) = world.decide(&migrate("a", 20, None)) else {
+            panic!("no host is open");
+        };
+        refusal.hint.is_some() || refusal.change.is_some()
+    };
+    assert!(advice(&world), "the other host is uncordoned");
+    let liveness = Liveness::Down;
+    world.plain(Command::SetLiveness {
+        host: from,
+        liveness,
+    });
+    assert!(!advice(&world));
+}
