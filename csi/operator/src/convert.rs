@@ -44,10 +44,10 @@ pub fn from_alpha(spec: &DeploymentSpec) -> Result<BerthStorageSpec, Error> {
     let controller = spec.controller_resources.unwrap_or_else(alpha_resources);
     let node = spec.node_resources.unwrap_or_else(alpha_resources);
     Ok(BerthStorageSpec {
-        image: spec.image,
+        image: text(spec.image),
         image_pull_policy: spec.image_pull_policy.unwrap_or_default(),
-        provisioner_image: spec.provisioner_image,
-        node_registrar_image: spec.node_registrar_image,
+        provisioner_image: text(spec.provisioner_image),
+        node_registrar_image: text(spec.node_registrar_image),
         controller_resources: controller.clone(),
         provisioner_resources: controller,
         node_resources: node.clone(),
@@ -70,10 +70,10 @@ pub fn from_beta(spec: &PmemCSIDeploymentSpec) -> BerthStorageSpec {
     let resources = |given: Option<Resources>, default| given.unwrap_or(default);
     BerthStorageSpec {
         schedulers: Vec::new(),
-        image: spec.image,
+        image: text(spec.image),
         image_pull_policy: spec.image_pull_policy.unwrap_or_default(),
-        provisioner_image: spec.provisioner_image,
-        node_registrar_image: spec.node_registrar_image,
+        provisioner_image: text(spec.provisioner_image),
+        node_registrar_image: text(spec.node_registrar_image),
         controller_replicas: positive(spec.controller_replicas)
             .unwrap_or(default.controller_replicas),
         controller_resources: resources(
@@ -92,7 +92,7 @@ pub fn from_beta(spec: &PmemCSIDeploymentSpec) -> BerthStorageSpec {
         node_selector: spec.node_selector.unwrap_or(default.node_selector),
         pmem_percentage: positive(spec.pmem_percentage).unwrap_or(default.pmem_percentage),
         labels: spec.labels.unwrap_or_default(),
-        kubelet_dir: spec.kubelet_dir.unwrap_or(default.kubelet_dir),
+        kubelet_dir: text(spec.kubelet_dir).unwrap_or(default.kubelet_dir),
         max_unavailable: spec.max_unavailable.unwrap_or(default.max_unavailable),
         mutate_pods: spec.mutate_pods.unwrap_or_default(),
         scheduler_node_port: positive(spec.scheduler_node_port),
@@ -103,6 +103,11 @@ pub fn from_beta(spec: &PmemCSIDeploymentSpec) -> BerthStorageSpec {
 /// PMEM-CSI writes an absent number as 0.
 fn positive(number: Option<i32>) -> Option<i32> {
     number.filter(|number| *number > 0)
+}
+
+/// And an absent text as an empty one.
+fn text(text: Option<String>) -> Option<String> {
+    text.filter(|text| !text.is_empty())
 }
 
 fn alpha_resources() -> Resources {

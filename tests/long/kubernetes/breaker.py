@@ -3,9 +3,10 @@
 It speaks TLS on both sides, and passes every response on as it comes, so that watches work. With
 `arm(n, act)` the n-th write from then on is carried out by the API server, `act` is called, and the
 response is not delivered: what was done is known to the API server alone. Renewals of the lease do
-not count.
+not count. With `exchanges`, what passes send is kept as well, and `close_watches` ends all watches.
 """
 import http.client
+import socket
 import ssl
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -23,6 +24,10 @@ class Breaker:
         self.left, self.act = None, None
         # Responses that are made up: (status, how often).
         self.refusals = []
+        # Where requests and responses are written down, if they are.
+        self.exchanges = None
+        # The connections of watches.
+        self.watches = set()
 
     def arm(self, count, act):
         with self.lock:
@@ -32,6 +37,17 @@ class Breaker:
         """Answers the next writes with this status, without carrying them out."""
         with self.lock:
             self.refusals = [status] * count
+
+    def close_watches(self):
+        """Closes the connections of all watches; returns how many there were."""
+        with self.lock:
+            watches, self.watches = self.watches, set()
+        for connection in watches:
+            try:
+                connection.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+        return len(watches)
 
     def refused_with(self, method, path):
         if method not in WRITES or "/leases" in path:
@@ -90,11 +106,23 @@ class Breaker:
                     self.send_header("content-type", kind)
                     self.send_header("transfer-encoding", "chunked")
                     self.end_headers()
+                    received, is_watch = [], "watch=" in self.path
+                    if is_watch:
+                        with breaker.lock:
+                            breaker.watches.add(self.connection)
                     while data := response.read1(1 << 16):
                         self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
                         self.wfile.flush()
+                        if breaker.exchanges and not is_watch:
+                            received.append(data)
+                    if breaker.exchanges:
+                        breaker.exchanges.add(
+                            self.command, self.path, self.headers.get("accept"), body,
+                            response.status, b"".join(received))
                     self.wfile.write(b"0\r\n\r\n")
                 finally:
+                    with breaker.lock:
+                        breaker.watches.discard(self.connection)
                     called.close()
 
             def log_message(self, *_):

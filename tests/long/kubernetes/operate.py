@@ -22,11 +22,13 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import tempfile
 import threading
 import time
 
 from breaker import Breaker
+from exchanges import Exchanges
 from objects import node
 from place import MACHINE, Place, Refused, enter, wait
 
@@ -111,8 +113,19 @@ class Operators:
         self.place.end(name)
 
 
+def daemon_node(pod):
+    """The node for which the controller of DaemonSets has made a pod."""
+    affinity = pod["spec"].get("affinity", {}).get("nodeAffinity", {})
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {})
+    for term in required.get("nodeSelectorTerms", []):
+        for field in term.get("matchFields", []):
+            if field["key"] == "metadata.name":
+                return field["values"][0]
+    return None
+
+
 class Kubelet(threading.Thread):
-    """Marks every pod as ready, as nothing else does here."""
+    """Binds each agent's pod to its node and marks every pod as ready, as nothing else does here."""
 
     def __init__(self, place):
         super().__init__(daemon=True)
@@ -131,6 +144,11 @@ class Kubelet(threading.Thread):
             name, state = pod["metadata"]["name"], pod.get("status", {})
             ready = any(c["type"] == "Ready" and c["status"] == "True"
                         for c in state.get("conditions", []))
+            node = daemon_node(pod)
+            if node and "nodeName" not in pod["spec"]:
+                self.place.call("POST", f"{INSIDE}/pods/{name}/binding", {
+                    "apiVersion": "v1", "kind": "Binding", "metadata": {"name": name},
+                    "target": {"kind": "Node", "name": node}})
             if not ready and "deletionTimestamp" not in pod["metadata"]:
                 self.place.call("PATCH", f"{INSIDE}/pods/{name}/status", {"status": {
                     "phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}})
@@ -244,6 +262,52 @@ log_filter = "info,berth_csi_operator=debug,kube_client=off"
         self.breaker.listen(MACHINE, BREAKER)
         self.operator = self.operators.start()
 
+    def make_authority(self):
+        self.place.kubectl("create", "secret", "generic", "-n", "berth", "berth-csi-authority",
+                           "--from-file=certs/ca.pem", "--from-file=certs/ca-key.pem")
+
+    def record(self, file):
+        """Writes down what an operator sends over the whole life of one deployment."""
+        self.operators.stop(self.operator)
+        self.make_authority()
+        operator, name = self.operators.start(BREAKER), "rec.example"
+        wait("it leads", lambda: self.holder() == operator)
+        self.settled()
+        self.breaker.exchanges = Exchanges()
+        drivers = "/apis/storage.k8s.io/v1/csidrivers"
+        self.place.call("POST", drivers, {
+            "apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": name},
+            "spec": {"attachRequired": True}})
+        self.make(BETA, name, {"nodeSelector": {"storage": "other"}, "maxUnavailable": 1})
+        self.wait_phase(BETA, name, "Failed", "is not owned by this deployment")
+        self.place.call("DELETE", f"{drivers}/{name}")
+        self.wait_phase(BETA, name, "Running")
+        self.settled()
+        agents = f"{APPS}/daemonsets/rec-example-node"
+        self.place.call("PATCH", f"{agents}?fieldManager=other", {
+            "spec": {"template": {"spec": {"hostNetwork": False}}}})
+        wait("the edit is reverted", lambda: self.get(
+            agents)["spec"]["template"]["spec"].get("hostNetwork"))
+        self.wait_phase(BETA, name, "Running")
+        self.settled()
+        self.place.call("PATCH", f"{BETA}/{name}", {"spec": {"image": "berth:2", "mutatePods": "Never"}})
+        wait("the agent is upgraded", lambda: self.pod_of("rec-example-node", "berth:2"))
+        self.wait_phase(BETA, name, "Running")
+        self.settled()
+        self.drop(BETA, name)
+        self.settled()
+        self.operators.stop(operator)
+        count = self.breaker.exchanges.write(file, name, ["n3"])
+        print(f"{count} exchanges in {file}, {os.path.getsize(file)} bytes", flush=True)
+
+    def pod_of(self, agents, image):
+        """The pod of these agents with this image, if there is one."""
+        for pod in self.place.call("GET", f"{INSIDE}/pods")["items"]:
+            if pod["metadata"]["name"].startswith(f"{agents}-") and any(
+                    one["image"] == image for one in pod["spec"]["containers"]):
+                return pod
+        return None
+
     # The cases.
 
     def without_authority(self):
@@ -252,17 +316,15 @@ log_filter = "info,berth_csi_operator=debug,kube_client=off"
         ready = [c["status"] for c in status["conditions"] if c["type"] == "CertsReady"]
         check("without an authority no certificate is made, and it says so", ready, ["False"])
         check("and one event says it", [r for r, _ in self.events("early.example")], ["Failed"])
-        self.place.kubectl("create", "secret", "generic", "-n", "berth", "berth-csi-authority",
-                           "--from-file=certs/ca.pem", "--from-file=certs/ca-key.pem")
+        self.make_authority()
         self.wait_phase(OWN, "early.example", "Running")
         print("ok: with the authority it is deployed", flush=True)
         self.drop(OWN, "early.example")
         print("ok: all its objects are deleted with it", flush=True)
 
     def specified(self):
-        """The example of the specification."""
-        self.make(ALPHA, "pmem-csi.intel.com", {
-            "deviceMode": "lvm", "nodeSelector": {"storage": "pmem"}})
+        """The example of the specification, as it is typed."""
+        self.place.kubectl("create", "-f", f"{ROOT}/csi/operator/testdata/specification.yaml")
         self.wait_phase(ALPHA, "pmem-csi.intel.com", "Running")
         owners = {tuple(o["kind"] for o in self.get(p)["metadata"]["ownerReferences"])
                   for p in objects_of("pmem-csi.intel.com")}
@@ -300,15 +362,19 @@ log_filter = "info,berth_csi_operator=debug,kube_client=off"
             self.settled(0.5)
         check("each of 15 deleted objects comes back within a second", self.slowest < 1, True)
 
-    def edited(self):
-        changes = [
-            (f"{APPS}/deployments/pmem-csi-intel-com-controller",
+    def conflicts(self, name):
+        """Edits of others: where, what, what shows it, and what that is when it is reverted."""
+        prefix = name.replace(".", "-")
+        return [
+            (f"{APPS}/deployments/{prefix}-controller",
              {"spec": {"replicas": 3}}, lambda o: o["spec"]["replicas"], 1),
-            (f"{APPS}/daemonsets/pmem-csi-intel-com-node",
+            (f"{APPS}/daemonsets/{prefix}-node",
              {"spec": {"template": {"spec": {"hostNetwork": False}}}},
              lambda o: o["spec"]["template"]["spec"].get("hostNetwork"), True),
         ]
-        for path, edit, value, expected in changes:
+
+    def edited(self):
+        for path, edit, value, expected in self.conflicts("pmem-csi.intel.com"):
             begun = time.monotonic()
             self.place.call("PATCH", f"{path}?fieldManager=someone-else", edit)
             wait(f"{path} is reverted", lambda: value(self.get(path)) == expected, 10)
@@ -317,17 +383,17 @@ log_filter = "info,berth_csi_operator=debug,kube_client=off"
                   took < 1, True)
             self.settled(0.5)
 
-    def updates(self):
-        """15 fields and all at once, on defaults and on values, running and stopped: 64."""
-        name = "up.example"
-        agents, controller = f"{APPS}/daemonsets/up-example-node", f"{APPS}/deployments/up-example-controller"
-        files = f"{INSIDE}/configmaps/up-example-node"
+    def fields_of(self, name):
+        """Each field of a deployment: its new value, what shows its effect, and what that is then."""
+        prefix = name.replace(".", "-")
+        agents, controller = f"{APPS}/daemonsets/{prefix}-node", f"{APPS}/deployments/{prefix}-controller"
+        files = f"{INSIDE}/configmaps/{prefix}-node"
         def container(path, index, key):
             return lambda: self.get(path)["spec"]["template"]["spec"]["containers"][index].get(key)
         def text():
             return self.get(files)["data"]["compute-agent.toml"]
         few = {"requests": {"cpu": "1", "memory": "1Gi"}}
-        fields = {
+        return {
             "image": ("berth:other", container(agents, 0, "image"), "berth:other"),
             "imagePullPolicy": ("Always", container(controller, 0, "imagePullPolicy"), "Always"),
             "provisionerImage": ("p:1", container(controller, 1, "image"), "p:1"),
@@ -346,8 +412,13 @@ log_filter = "info,berth_csi_operator=debug,kube_client=off"
             "labels": ({"team": "blue"}, lambda: self.get(agents)["metadata"]["labels"].get("team"),
                        "blue"),
             "kubeletDir": ("/var/lib/other", lambda: "--kubelet-registration-path=/var/lib/other"
-                           "/plugins/up.example/csi.sock" in container(agents, 1, "args")(), True),
+                           f"/plugins/{name}/csi.sock" in container(agents, 1, "args")(), True),
         }
+
+    def updates(self):
+        """15 fields and all at once, on defaults and on values, running and stopped: 64."""
+        name = "up.example"
+        fields = self.fields_of(name)
         values = {
             "image": "berth:value", "imagePullPolicy": "Never", "provisionerImage": "p:0",
             "nodeRegistrarImage": "r:0", "controllReplicas": 1, "logLevel": 1, "logFormat": "text",
@@ -430,23 +501,26 @@ log_filter = "info,berth_csi_operator=debug,kube_client=off"
         print("ok: it recovers when the foreign object is deleted", flush=True)
         self.drop(BETA, "taken.example")
 
-    def given_certificates(self):
-        place, name = self.place, "given.example"
-        host = "given-example-controller.berth.svc"
-        place.certs("issue", "certs", "--role", "csi-controller", "--name", "pmem-registry",
-                    "--dns", host)
-        place.certs("issue", "certs", "--role", "agent", "--name", "pmem-node-controller",
-                    "--dns", "n3")
+    def spec_with_certificates(self, prefix):
+        """A spec with its own certificates, for the service of this deployment."""
+        place, names = self.place, (f"{prefix}-registry", f"{prefix}-agents")
+        place.certs("issue", "certs", "--role", "csi-controller", "--name", names[0],
+                    "--dns", f"{prefix}-controller.berth.svc")
+        place.certs("issue", "certs", "--role", "agent", "--name", names[1], "--dns", "n3")
         def read(file):
             with open(place.file("certs", file), "rb") as opened:
                 return base64.b64encode(opened.read()).decode()
-        spec = {
+        return {
             "nodeSelector": {"storage": "other"}, "caCert": read("ca.pem"),
-            "registryCert": read("csi-controller-pmem-registry.pem"),
-            "registryKey": read("csi-controller-pmem-registry-key.pem"),
-            "nodeControllerCert": read("agent-pmem-node-controller.pem"),
-            "nodeControllerKey": read("agent-pmem-node-controller-key.pem"),
+            "registryCert": read(f"csi-controller-{names[0]}.pem"),
+            "registryKey": read(f"csi-controller-{names[0]}-key.pem"),
+            "nodeControllerCert": read(f"agent-{names[1]}.pem"),
+            "nodeControllerKey": read(f"agent-{names[1]}-key.pem"),
         }
+
+    def given_certificates(self):
+        place, name = self.place, "given.example"
+        spec = self.spec_with_certificates("given-example")
         self.make(ALPHA, name, {**spec, "registryKey": spec["nodeControllerKey"]})
         self.wait_phase(ALPHA, name, "Failed", "the key is not that of the certificate")
         print("ok: a key of another certificate is a fault", flush=True)
@@ -524,7 +598,7 @@ log_filter = "info,berth_csi_operator=debug,kube_client=off"
             pods = place.call("GET", f"{INSIDE}/pods")["items"]
             agents = [pod for pod in pods if pod["metadata"]["name"].startswith("grade-example-node-")
                       and "deletionTimestamp" not in pod["metadata"]]
-            return sorted(pod["spec"]["nodeName"] for pod in agents
+            return sorted(pod["spec"].get("nodeName", "") for pod in agents
                           if pod["spec"]["containers"][0]["image"] == image)
         def upgrade(image, **more):
             start = self.position()
@@ -559,6 +633,43 @@ log_filter = "info,berth_csi_operator=debug,kube_client=off"
         self.wait_phase(BETA, name, "Running")
         place.ask_berth("volume", "delete", "busy")
         self.drop(BETA, name)
+
+    def generated(self):
+        """A deployment of generated files, without the operator, and then the operator with the same name."""
+        place, name, folder = self.place, "plain.example", self.place.file("generated")
+        agents, controller = f"{APPS}/daemonsets/plain-example-node", f"{APPS}/deployments/plain-example-controller"
+        os.makedirs(folder, exist_ok=True)
+        spec = {"nodeSelector": {"storage": "upgraded"}, "schedulers": ["127.0.0.1:7100"]}
+        def deploy(image):
+            resource = {"apiVersion": "berth.internal/v1alpha1", "kind": "BerthStorage",
+                        "metadata": {"name": name}, "spec": {**spec, "image": image}}
+            path = place.write("plain.yaml", json.dumps(resource))
+            subprocess.run([place.own("berth-csi-operator"), "manifests", f"--resource={path}",
+                            f"--directory={folder}", "--namespace=berth"], check=True)
+            for file in ["rbac", "csi-driver", "node", "controller", "webhook"]:
+                place.kubectl("apply", "--server-side", "--validate=strict", "-f", f"{folder}/{file}.yaml")
+            def rolled_out():
+                node, part = self.get(agents), self.get(controller)
+                status, counts = node.get("status", {}), part.get("status", {})
+                return (status.get("observedGeneration") == node["metadata"]["generation"]
+                        and status.get("updatedNumberScheduled") == status.get("numberReady") == 2
+                        and counts.get("updatedReplicas") == counts.get("readyReplicas") == 1)
+            wait(f"agents and controller of {image}", rolled_out, 60, lambda: self.get(agents)["status"])
+        deploy("berth:1")
+        print("ok: five generated files are accepted, and their pods are made", flush=True)
+        deploy("berth:2")
+        print("ok: with another image Kubernetes replaces the pods", flush=True)
+        self.make(OWN, name, spec)
+        self.wait_phase(OWN, name, "Failed", "exists and is not owned by this deployment")
+        self.settled()
+        check("the operator leaves what it has not made", "ownerReferences" in self.get(agents)["metadata"],
+              False)
+        for path in objects_of(name):
+            if self.get(path) and "ownerReferences" not in self.get(path)["metadata"]:
+                place.call("DELETE", f"{path}?propagationPolicy=Background")
+        self.wait_phase(OWN, name, "Running")
+        print("ok: and deploys the resource when that is deleted", flush=True)
+        self.drop(OWN, name)
 
     def created(self, name, start):
         """How often each object of a deployment was created since then."""
@@ -605,6 +716,73 @@ log_filter = "info,berth_csi_operator=debug,kube_client=off"
                 break
         check("killed at each write, it finished, and no object was created twice", at > 15, True)
         print(f"    {at - 1} writes", flush=True)
+        self.operator = self.operators.start()
+
+    def restarted(self):
+        """The operator is killed by a write of each case, its response lost, and started again."""
+        self.operators.stop(self.operator)
+        self.operator, name, done = self.operators.start(BREAKER), "again.example", []
+        def case(what, act, is_done, at=1, api=BETA, of=name):
+            wait("it leads", lambda: self.holder() == self.operator)
+            self.settled()
+            hit, victim, start = threading.Event(), self.operator, self.position()
+            def kill():
+                self.operators.kill(victim)
+                hit.set()
+            self.breaker.arm(at, kill)
+            act()
+            wait(f"{what}: the operator is killed", hit.is_set)
+            self.operator = self.operators.start(BREAKER)
+            wait(f"{what}: its successor finishes", is_done, 60, lambda: self.status(api, of))
+            twice = {key: times for key, times in self.created(of, start).items() if times > 1}
+            check(f"{what}: an operator was killed, the next one finished, nothing was created twice",
+                  twice, {})
+            done.append(what)
+        def runs(api, of):
+            found = self.get(f"{api}/{of}")
+            status = found.get("status", {})
+            return (status.get("phase"), status.get("observedGeneration")) == (
+                "Running", found["metadata"]["generation"])
+        def create(api, of, spec, at=8):
+            case(f"creation of {of}", lambda: self.make(api, of, spec), lambda: runs(api, of), at, api, of)
+        create(BETA, name, {"nodeSelector": {"storage": "other"}})
+        fields = self.fields_of(name)
+        defaults = {field: None for field in fields} | {"nodeSelector": {"kubernetes.io/os": None}}
+        for changed in [*[[field] for field in fields], list(fields)]:
+            def has_effect(changed=changed):
+                values = [fields[field][1]() == fields[field][2] for field in changed]
+                return all(values) and runs(BETA, name)
+            case(f"update of {', '.join(changed)}", lambda changed=changed: self.place.call(
+                "PATCH", f"{BETA}/{name}", {"spec": {f: fields[f][0] for f in changed}}), has_effect)
+            self.place.call("PATCH", f"{BETA}/{name}", {"spec": defaults})
+            wait("the field has its default", lambda: runs(BETA, name))
+        for path in objects_of(name):
+            case(f"deletion of {path.rsplit('/', 2)[-2]}", lambda path=path: self.place.call(
+                "DELETE", f"{path}?propagationPolicy=Background"), lambda path=path: (
+                    self.get(path) and "deletionTimestamp" not in self.get(path)["metadata"]
+                    and runs(BETA, name)))
+        for path, edit, value, expected in self.conflicts(name):
+            case(f"conflicting edit of {path.rsplit('/', 2)[-2]}", lambda path=path, edit=edit: (
+                self.place.call("PATCH", f"{path}?fieldManager=someone-else", edit)),
+                lambda path=path, value=value, expected=expected: (
+                    value(self.get(path)) == expected and runs(BETA, name)))
+        self.drop(BETA, name)
+        drivers, of = "/apis/storage.k8s.io/v1/csidrivers", "blocked.example"
+        self.place.call("POST", drivers, {
+            "apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": of},
+            "spec": {"attachRequired": True}})
+        case("a foreign object", lambda: self.make(BETA, of, {"nodeSelector": {"storage": "other"}}),
+             lambda: "CSIDriver" in self.status(BETA, of).get("reason", ""), 8, of=of)
+        case("a foreign object that is deleted", lambda: self.place.call("DELETE", f"{drivers}/{of}"),
+             lambda: runs(BETA, of), of=of)
+        self.drop(BETA, of)
+        create(ALPHA, "own.example", self.spec_with_certificates("own-example"))
+        create(OWN, "many.dots.in-a.name.example", {"nodeSelector": {"storage": "upgraded"}})
+        check("two deployments beside each other", runs(ALPHA, "own.example"), True)
+        self.drop(OWN, "many.dots.in-a.name.example")
+        self.drop(ALPHA, "own.example")
+        print(f"    {len(done)} cases", flush=True)
+        self.operators.stop(self.operator)
         self.operator = self.operators.start()
 
     def forget_events(self, name):
@@ -688,10 +866,30 @@ log_filter = "info,berth_csi_operator=debug,kube_client=off"
         print("ok: closed watches are opened again", flush=True)
         self.wait_phase(ALPHA, "pmem-csi.intel.com", "Running")
 
+    def closed(self):
+        """All watches are closed again and again, and drift is corrected meanwhile."""
+        self.operators.stop(self.operator)
+        operator, path = self.operators.start(BREAKER), f"{INSIDE}/configmaps/pmem-csi-intel-com-node"
+        wait("it leads", lambda: self.holder() == operator)
+        self.settled()
+        closed = 0
+        for _ in range(5):
+            closed += self.breaker.close_watches()
+            self.place.call("DELETE", path)
+            wait("drift is corrected", lambda: self.get(path), 30)
+        check("watches were closed five times, and drift was corrected each time", closed >= 25, True)
+        self.settled()
+        start = self.position()
+        self.breaker.close_watches()
+        self.settled(5)
+        check("watches that are opened again cause no write", self.writes(start), [])
+        self.operators.stop(operator)
+        self.operator = self.operators.start()
+
 
 STEPS = ["without_authority", "specified", "quiet", "deleted", "edited", "validated", "foreign",
-         "given_certificates", "several", "volumes", "upgrades", "updates", "killed", "two", "refused_writes",
-         "suspended"]
+         "given_certificates", "several", "volumes", "upgrades", "generated", "updates", "restarted",
+         "killed", "two", "refused_writes", "suspended", "closed"]
 
 
 def main():
@@ -701,6 +899,8 @@ def main():
                         help="how long no write may be made [default: 10]")
     parser.add_argument("--only", metavar="STEP,...",
                         help="only these: " + ", ".join(STEPS) + "; the first two are always made")
+    parser.add_argument("--record", metavar="FILE",
+                        help="run no step, but write down what an operator and the API server send")
     parser.add_argument("--keep", metavar="DIR", help="work in this folder and leave it")
     arguments = parser.parse_args()
     enter()
@@ -713,6 +913,9 @@ def main():
     try:
         run = Run(place)
         run.start()
+        if arguments.record:
+            run.record(os.path.abspath(arguments.record))
+            return
         chosen = set(arguments.only.split(",")) if arguments.only else set(STEPS)
         for step in STEPS:
             if step == "quiet" and step in chosen:

@@ -45,6 +45,9 @@ fn common() -> Vec<(Value, Value)> {
         same(json!({"imagePullPolicy": "Never"})),
         same(json!({"provisionerImage": "p:1"})),
         same(json!({"nodeRegistrarImage": "r:1"})),
+        (json!({"image": ""}), json!({})),
+        (json!({"provisionerImage": ""}), json!({})),
+        (json!({"nodeRegistrarImage": ""}), json!({})),
         same(json!({"deviceMode": "direct"})),
         (
             json!({"deviceMode": "ndctl"}),
@@ -107,6 +110,7 @@ fn fields_of_pmem_csi_1() {
         (json!({"controllReplicas": 0}), json!({})),
         (json!({"logFormat": "json"}), json!({"logFormat": "json"})),
         (json!({"kubeletDir": "/k"}), json!({"kubeletDir": "/k"})),
+        (json!({"kubeletDir": ""}), json!({})),
         (json!({"maxUnavailable": 3}), json!({"maxUnavailable": 3})),
         (
             json!({"maxUnavailable": "30%"}),

@@ -2,6 +2,7 @@
 //! leaves everything as it is where it refuses. Method: passes against the server of
 //! [`crate::fake_server`] and schedulers of which the responses are in the cache.
 
+mod restarts;
 mod upgrades;
 
 use std::sync::OnceLock;
@@ -472,6 +473,26 @@ async fn any_failed_request_is_survived() {
                 .collect();
             assert!(twice.is_empty(), "{fault:?} at {at}: {twice:?}");
         }
+    }
+}
+
+/// Goal: a kind that the API server does not serve hides no other one, and what it had is left as it is.
+#[tokio::test]
+async fn a_kind_that_is_not_served_has_no_resources() {
+    for (index, expected) in [Outcome::Wrote, Outcome::Wrote, Outcome::Gone]
+        .into_iter()
+        .enumerate()
+    {
+        let case = case().await;
+        case.store.lock().expect("not poisoned").fault = Some((index, Fault::Refused(404)));
+        let (outcome, writes) = case.pass("d.example").await;
+        assert_eq!(
+            outcome,
+            expected,
+            "{} is not served",
+            Kind::ALL[index].as_str()
+        );
+        assert_eq!(writes.is_empty(), outcome == Outcome::Gone);
     }
 }
 

@@ -7,7 +7,9 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::parts::{DeviceMode, LogFormat, MutatePods, PERCENTAGE, PullPolicy, Resources};
+use super::parts::{
+    DIRECTORY_OR_NONE, DeviceMode, LogFormat, MutatePods, PERCENTAGE, PullPolicy, Resources,
+};
 use crate::status::Status;
 
 /// A deployment of the driver.
@@ -74,6 +76,7 @@ pub struct PmemCSIDeploymentSpec {
     pub labels: Option<BTreeMap<String, String>>,
     /// The directory of the kubelet on each node; /var/lib/kubelet when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("pattern" = DIRECTORY_OR_NONE))]
     pub kubelet_dir: Option<String>,
     /// How many agents may be unavailable while they are upgraded, as a number or in percent; 1 when absent.
     #[serde(skip_serializing_if = "Option::is_none")]

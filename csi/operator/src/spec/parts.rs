@@ -100,6 +100,11 @@ const QUANTITY: &str =
 /// The percentages of which an upgrade makes progress.
 pub(super) const PERCENTAGE: &str = "^([1-9][0-9]?|100)%$";
 
+/// An absolute path that a volume of a pod can have.
+pub(super) const DIRECTORY: &str = "^/[^:]*$";
+/// The same, or none.
+pub(super) const DIRECTORY_OR_NONE: &str = "^(/[^:]*)?$";
+
 impl Quantity {
     /// Returns the text.
     #[must_use]

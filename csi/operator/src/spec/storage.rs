@@ -8,7 +8,9 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::parts::{DeviceMode, LogFormat, MutatePods, PERCENTAGE, PullPolicy, Resources};
+use super::parts::{
+    DIRECTORY, DeviceMode, LogFormat, MutatePods, PERCENTAGE, PullPolicy, Resources,
+};
 use crate::status::Status;
 
 /// A deployment of Berth's volumes of persistent memory.
@@ -30,14 +32,17 @@ pub struct BerthStorageSpec {
     pub schedulers: Vec<String>,
     /// The image of controller and agent; the operator's own when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1))]
     pub image: Option<String>,
     /// When images are fetched.
     pub image_pull_policy: PullPolicy,
     /// The image of the provisioner beside the controller.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1))]
     pub provisioner_image: Option<String>,
     /// The image of the registrar beside each agent.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1))]
     pub node_registrar_image: Option<String>,
     /// How many controllers run.
     #[schemars(range(min = 1))]
@@ -66,6 +71,7 @@ pub struct BerthStorageSpec {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
     /// The directory of the kubelet on each node.
+    #[schemars(extend("pattern" = DIRECTORY))]
     pub kubelet_dir: String,
     /// How many agents may be unavailable while they are upgraded, as a number or in percent.
     #[schemars(extend("minimum" = 1, "pattern" = PERCENTAGE))]

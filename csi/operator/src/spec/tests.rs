@@ -171,6 +171,9 @@ fn values_are_bounded_by_the_schema() {
         assert_eq!((least.as_f64(), most.as_f64()), (Some(zero), Some(100.0)));
         if plural != "deployments" {
             assert_eq!(of("logFormat")["enum"], json!(["text", "json"]));
+            let none = plural == "pmemcsideployments";
+            let directory = if none { "^(/[^:]*)?$" } else { "^/[^:]*$" };
+            assert_eq!(of("kubeletDir")["pattern"], directory);
             assert_eq!(of("mutatePods")["enum"], json!(["Always", "Try", "Never"]));
             let most = of("maxUnavailable");
             assert_eq!(
@@ -178,6 +181,12 @@ fn values_are_bounded_by_the_schema() {
                 (&json!(1.0), &json!("^([1-9][0-9]?|100)%$"))
             );
         }
+    }
+    for image in ["image", "provisionerImage", "nodeRegistrarImage"] {
+        let of = |plural| schema(plural)["properties"]["spec"]["properties"][image].clone();
+        // Empty and absent are the same in PMEM-CSI's.
+        let lengths = PLURALS.map(|plural| of(plural)["minLength"].as_u64());
+        assert_eq!(lengths, [None, None, Some(1)], "{image}");
     }
     let alpha = schema("deployments");
     let rules = &alpha["properties"]["spec"]["x-kubernetes-validations"];
