@@ -5,7 +5,7 @@
 //! the real command. A host that comes back still has the guests that it had, as if the fence had been
 //! a lie: it has to take them away.
 
-use berth_tests::processes::{Cluster, Host, eventually, verdict};
+use berth_tests::processes::{Answer, Cluster, Host, eventually, verdict};
 use serde_json::Value;
 
 use crate::PROGRAMS;
@@ -124,4 +124,25 @@ fn comes_back_empty(cluster: &mut Cluster, at: usize) {
         let fenced = cluster.ask(&["host", "show", &name])?["host"]["fenced"].clone();
         fenced.is_null().then_some(()).ok_or(format!("{fenced}"))
     });
+}
+
+/// Goal: a command that waits for an operation does not say that nothing was done when no scheduler answers any
+/// more; its hint helps once one does.
+#[test]
+fn a_command_that_waits_says_that_the_operation_goes_on() {
+    let (mut cluster, moving) = migrating();
+    let mut command = cluster.programs.command("berth");
+    command.args(["--output", "json", "--scheduler", &cluster.addresses()]);
+    command.args(["operation", "wait", &moving]);
+    let waiting = std::thread::spawn(move || Answer::of(command));
+    cluster.schedulers[0].kill();
+    let hint = format!("berth operation wait {moving}");
+    let answer = waiting.join().expect("an answer");
+    let _ = answer.refused(3).saying(&["OUTCOME_UNKNOWN", &hint]);
+    let programs = &cluster.programs;
+    cluster.schedulers[0].start(programs);
+    cluster.run(&["operation", "cancel", &moving]);
+    let waited = cluster.berth(&["operation", "wait", &moving]);
+    let _ = waited.refused(1);
+    verdict::holds(&cluster);
 }

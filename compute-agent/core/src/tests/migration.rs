@@ -5,17 +5,15 @@ use berth_domain::agent::{Call, DomainState, FitVerdict, Reply};
 use berth_domain::claim::Claim;
 use berth_domain::cpu_set::{CpuId, CpuSet};
 use berth_domain::flavor::VCPUS_MAX;
-use berth_domain::id::Generation;
 use berth_domain::instance::{PageSize, VcpuId};
 use berth_domain::numa::Assignment;
-use berth_domain::reality::Expected;
 use berth_domain::refusal::Code;
 use berth_driver::conformance::sample;
 use berth_driver::sim::Behaviour;
 use berth_driver::{Answer, Error, Kind, Request};
 
 use super::rig::{Guest, Rig, host, migration};
-use crate::{Effect, Event, Expectation};
+use crate::{Effect, Event};
 
 fn pinned() -> Guest {
     Guest::new("a", 1, sample::pinned_spec(2, PageSize::Unspecified))
@@ -260,36 +258,6 @@ fn a_late_preparation_is_refused_and_its_guest_stays_known() {
         assert_eq!(rig.send(&h2, &back, 1, &data), Ok(Reply::Done));
         while rig.state(&h1, &back) != DomainState::Running {}
     }
-}
-
-/// Goal: a guest that has arrived can be moved on, though no call queried that it did, as after a fence of its
-/// host in the middle of its migration. Method: only the agent's comparison looks.
-#[test]
-fn a_comparison_notices_that_a_guest_has_arrived() {
-    let (h1, h2) = (host("h1"), host("h2"));
-    let (mut rig, guest) = rig();
-    let pins = sample::pins(0, &[3, 2], None);
-    let data = rig.ready(&h1, &h2, &guest, pins.clone());
-    rig.send(&h1, &guest, 1, &data).unwrap();
-    rig.settle();
-    let back = guest.under(78, 3);
-    let refused = rig.check(&h2, &h1, &back).unwrap_err();
-    assert_eq!(refused.reason, "GUEST_NOT_FOUND");
-    let expected = Expected {
-        vm: guest.vm.clone(),
-        uid: guest.uid,
-        claim: guest.claim(&h2, pins).id,
-        generation: Generation(3),
-        is_settled: true,
-        recorded: None,
-    };
-    let expectation = Expectation {
-        expected: vec![expected],
-        ..Expectation::default()
-    };
-    rig.step(&h2, Event::Expected(expectation));
-    rig.settle();
-    assert!(rig.check(&h2, &h1, &back).is_ok());
 }
 
 /// The agents' memory is gone, the hypervisors' is not.

@@ -137,6 +137,27 @@ fn what_differs_is_told_and_left_alone() {
     assert_eq!(held, ["vm5"], "what is gone holds nothing any more");
 }
 
+/// Goal: a guest that was waited for and runs can be moved on, though no call queried that it does, as after a
+/// fence of its host in the middle of its migration.
+#[test]
+fn a_guest_that_was_waited_for_is_taken_up() {
+    for before in [
+        DomainState::Absent,
+        DomainState::Starting,
+        DomainState::Prepared,
+        DomainState::MigratingIn,
+    ] {
+        let mut agent = agent(vec![known(1, before)]);
+        let uid = VmUid(Uuid::from_u128(1));
+        let _ = tick(&mut agent, 1_000);
+        for (after, runs) in [(before, false), (DomainState::Running, true)] {
+            let query = ask(&mut agent, Expectation::default());
+            let _ = tell(&mut agent, query, &[known(1, after)], &[]);
+            assert_eq!(agent.running(uid).is_ok(), runs, "{before:?} {after:?}");
+        }
+    }
+}
+
 /// Goal: a comparison takes up what runs here and is not known to the agent, and nothing on which a call
 /// works or has just worked. Method: every state of a domain; idle, with its deletion under way, and with
 /// its deletion done after the hypervisor was queried.

@@ -214,9 +214,9 @@ impl Rig {
                     let twice = self.answers.insert(id, result);
                     assert!(twice.is_none(), "{id:?} is answered twice");
                 }
-                Effect::Expect | Effect::ReportErasures(_) => unreachable!("comparing is off"),
-                // Of a comparison that a test began; no scheduler reads it.
-                Effect::Report(_) => {}
+                Effect::Expect | Effect::Report(_) | Effect::ReportErasures(_) => {
+                    unreachable!("comparing is off")
+                }
                 Effect::Watchdog(feeding) => self.fed.push(feeding),
                 Effect::Driver { token, request } => {
                     self.world.begin(self.now, name, token, request);

@@ -283,9 +283,11 @@ mod tests {
         let late = run(shell("exec sleep 60"), limits).unwrap_err();
         assert!(late.to_string().contains("did not end"));
         // Waits until the limits apply, however late that is.
-        let show = "until [ $(ulimit -v) = 1048576 ]; do :; done; ulimit -t; ulimit -c; false";
-        let limited = run(shell(&format!("({show}) >&2")), HEADER_LIMITS).unwrap_err();
-        assert_eq!(limited.to_string(), "sh failed: 30\n0");
+        let wait =
+            "until [ \"$(ulimit -v) $(ulimit -t) $(ulimit -c)\" = '1048576 30 0' ]; do :; done";
+        let script = format!("{wait}; echo limited >&2; false");
+        let limited = run(shell(&script), HEADER_LIMITS).unwrap_err();
+        assert_eq!(limited.to_string(), "sh failed: limited");
         let absent = run(Command::new("/nonexistent/tool"), HEADER_LIMITS).unwrap_err();
         assert!(absent.to_string().contains("cannot be run"));
     }
