@@ -640,8 +640,8 @@ fn a_drain_evacuates_once_its_host_is_proven_dead() {
     world.submit(&moved(33)).unwrap();
 }
 
-/// Goal: no change elsewhere is advised for a VM whose host is DOWN, since nobody moves it from there; once the host
-/// is proven dead an evacuation is advised as before. Method: the only other host is cordoned.
+/// Goal: no change elsewhere is advised for a VM whose host is DOWN, since nothing moves it from there. Method:
+/// the only other host is cordoned.
 #[test]
 fn no_hint_moves_a_vm_from_a_host_that_is_down() {
     let mut world = World::new(&[("h1", 4), ("h2", 4)]);
