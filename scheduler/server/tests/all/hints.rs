@@ -20,7 +20,9 @@ mod states;
 
 use std::collections::BTreeMap;
 
+use berth_decide::Action;
 use berth_domain::hint::Hint;
+use berth_domain::host::Liveness;
 use berth_domain::resource::ResourceClass;
 
 use cluster::World;
@@ -39,6 +41,8 @@ fn number(name: &str, default: u64) -> u64 {
 #[derive(Default)]
 struct Tally {
     refusals: u64,
+    /// Of VMs on hosts that are DOWN: no change elsewhere moves them.
+    dead_hosts: u64,
     not_full: u64,
     not_full_with_hint: u64,
     kinds: BTreeMap<String, u64>,
@@ -67,6 +71,7 @@ fn every_hint_holds() {
         }
     }
     println!("{} refusals in {number} clusters", tally.refusals);
+    println!("of VMs on hosts that are DOWN: {}", tally.dead_hosts);
     println!("hints: {:#?}", tally.kinds);
     println!("without: {:#?}", tally.without);
     println!(
@@ -84,17 +89,23 @@ fn every_hint_holds() {
         "most clusters are full"
     );
     assert!(tally.not_full_with_hint * 10 >= tally.not_full * 9);
+    assert!(tally.dead_hosts > 0 || refusals < 2_000);
 }
 
 /// Executes the hint of a refusal and makes the request again.
 fn judge(
     world: &World,
-    request: &berth_decide::Action,
+    request: &Action,
     refusal: &berth_domain::refusal::Refusal,
     tally: &mut Tally,
     place: &str,
 ) {
     tally.refusals += 1;
+    if is_on_a_dead_host(world, request) {
+        assert_eq!(refusal.hint, None, "{place}");
+        tally.dead_hosts += 1;
+        return;
+    }
     let is_full = is_full(world);
     tally.not_full += u64::from(!is_full);
     let Some(change) = &refusal.change else {
@@ -121,6 +132,24 @@ fn judge(
         "{change:#?}\n{:?}\n{refusal:#?}\n{place}",
         again.err()
     );
+}
+
+/// Returns whether a VM is to be moved from a host that is DOWN.
+fn is_on_a_dead_host(world: &World, request: &Action) -> bool {
+    let vm = match request {
+        Action::ScheduleMigration(params) => &params.vm,
+        Action::ScheduleMove(params) => &params.vm,
+        Action::ScheduleVm(_)
+        | Action::ScheduleUnshelve(_)
+        | Action::MoveDrained(_)
+        | Action::ScheduleNext { .. }
+        | Action::SetPolicy { .. }
+        | Action::CreateVolume(_)
+        | Action::Plain(_) => return false,
+    };
+    let host = world.state.vm(vm).and_then(|vm| vm.host.as_ref());
+    let view = host.and_then(|host| world.state.host(host));
+    view.is_some_and(|view| view.host.liveness == Liveness::Down)
 }
 
 fn name(hint: &Hint) -> String {
