@@ -222,39 +222,82 @@ fn every_command_is_tested_or_named() {
     );
 }
 
-#[test]
-fn no_text_of_a_response_reaches_the_terminal_raw() {
-    let mut site = Site::start();
-    let (mut shown, mut wrong) = (BTreeSet::new(), Vec::new());
-    for typed in COMMANDS {
-        let words: Vec<&str> = typed.split(' ').collect();
-        // Each kind of record in turn.
-        let rounds = if *typed == "watch" { 6 } else { ROUNDS };
-        for round in 0..rounds {
-            match site.compare(&words, round) {
-                Ok(true) => {
-                    shown.insert(typed);
+/// What commands have shown of hostile responses.
+#[derive(Default)]
+struct Seen {
+    /// The commands that showed something.
+    shown: BTreeSet<&'static str>,
+    /// Ordinary responses that were refused.
+    wrong: Vec<String>,
+    checked: BTreeSet<Key>,
+    free: BTreeSet<Key>,
+}
+
+impl Seen {
+    /// Runs commands at a server of their own.
+    fn of(commands: impl Iterator<Item = &'static str>) -> Self {
+        let mut site = Site::start();
+        let mut seen = Self::default();
+        for typed in commands {
+            let words: Vec<&str> = typed.split(' ').collect();
+            // Each kind of record in turn.
+            let rounds = if typed == "watch" { 6 } else { ROUNDS };
+            for round in 0..rounds {
+                match site.compare(&words, round) {
+                    Ok(true) => {
+                        seen.shown.insert(typed);
+                    }
+                    Ok(false) => {}
+                    Err(refused) => seen.wrong.push(refused),
                 }
-                Ok(false) => {}
-                Err(refused) => wrong.push(refused),
             }
         }
+        Self {
+            checked: site.checked,
+            free: site.free,
+            ..seen
+        }
     }
+
+    fn join(mut self, mut other: Self) -> Self {
+        self.shown.append(&mut other.shown);
+        self.wrong.append(&mut other.wrong);
+        self.checked.append(&mut other.checked);
+        self.free.append(&mut other.free);
+        self
+    }
+}
+
+/// The number of servers at which the commands run at the same time: most of them wait.
+const SITES: usize = 6;
+
+#[test]
+fn no_text_of_a_response_reaches_the_terminal_raw() {
+    let seen = std::thread::scope(|scope| {
+        let share = |at: usize| COMMANDS.iter().copied().skip(at).step_by(SITES);
+        let sites = (0..SITES).map(|at| scope.spawn(move || Seen::of(share(at))));
+        let sites: Vec<_> = sites.collect();
+        let seen = sites.into_iter().map(|site| site.join().expect("seen"));
+        seen.fold(Seen::default(), Seen::join)
+    });
     assert!(
-        wrong.is_empty(),
+        seen.wrong.is_empty(),
         "ordinary responses are refused:\n{}",
-        wrong.join("\n")
+        seen.wrong.join("\n")
     );
-    let silent: Vec<_> = COMMANDS.iter().filter(|c| !shown.contains(c)).collect();
+    let silent: Vec<_> = COMMANDS
+        .iter()
+        .filter(|c| !seen.shown.contains(*c))
+        .collect();
     println!(
         "{} strings may hold anything, {} are checked; of {} commands {} show none: {silent:?}",
-        site.free.len(),
-        site.checked.len(),
+        seen.free.len(),
+        seen.checked.len(),
         COMMANDS.len(),
         silent.len()
     );
     assert!(
-        site.free.len() > 100 && shown.len() > 40,
+        seen.free.len() > 100 && seen.shown.len() > 40,
         "too little is shown to prove anything"
     );
 }
