@@ -104,26 +104,24 @@ pub struct HostView {
     pub outline: Outline,
     /// What is left, at a glance.
     pub headroom: Headroom,
-    /// The same for hosts of which every rule but those of
-    /// [`HOST_RULES`](crate::constraint::HOST_RULES) has the same result when nothing is taken of
-    /// them.
-    pub class: u64,
-    likeness: Likeness,
+    /// See [`Self::class`].
+    class: Digest,
+    likeness: Digest,
 }
 
-/// [`HostView::likeness`], computed when it is first read: many views are read of which it never is,
+/// A digest of what a view has, computed when it is first read: many views are made of which it never is,
 /// and a refusal reads that of every host. It follows from the rest of the view, so that it does not
 /// count when views are compared.
 #[derive(Clone, Debug, Default)]
-struct Likeness(OnceLock<u64>);
+struct Digest(OnceLock<u64>);
 
-impl PartialEq for Likeness {
+impl PartialEq for Digest {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
-impl Eq for Likeness {}
+impl Eq for Digest {}
 
 impl HostView {
     /// Returns the view of a host that holds these claims, without over-commitment of memory.
@@ -148,11 +146,10 @@ impl HostView {
             claimed: None,
             outline: Outline::default(),
             headroom: Headroom::default(),
-            class: 0,
-            likeness: Likeness::default(),
+            class: Digest::default(),
+            likeness: Digest::default(),
             host,
         };
-        view.classify();
         for claim in claims {
             add(&mut view.used, &claim.resources);
             view.memory.add(view.memory_of(claim));
@@ -241,21 +238,22 @@ impl HostView {
         self.inventories = Arc::new(inventories_of(&host.report, self.memory_rule));
         self.traits = Arc::new(traits_of(&host.report));
         self.host = host;
-        self.classify();
+        self.class = Digest::default();
         self.refresh();
     }
 
     /// Takes the current properties from the aggregates of the host.
     pub fn set_aggregates(&mut self, aggregates: Arc<HostAggregates>) {
         self.aggregates = aggregates;
-        self.classify();
+        self.class = Digest::default();
+        self.likeness = Digest::default();
     }
 
     /// Takes what holds of its memory now.
     pub fn set_memory_rule(&mut self, rule: MemoryRule) {
         self.memory_rule = rule;
         self.inventories = Arc::new(inventories_of(&self.host.report, rule));
-        self.classify();
+        self.class = Digest::default();
         self.refresh();
     }
 
@@ -344,12 +342,20 @@ impl HostView {
         *self.likeness.0.get_or_init(|| {
             let mut hasher = DefaultHasher::new();
             let taken = (&self.outline, &self.used, &self.usage.pci, &self.usage.pmem);
-            (self.class, taken, self.memory).hash(&mut hasher);
+            (self.class(), taken, self.memory).hash(&mut hasher);
             hasher.finish()
         })
     }
 
-    fn classify(&mut self) {
+    /// Returns a number that is the same for hosts of which every rule but those of
+    /// [`HOST_RULES`](crate::constraint::HOST_RULES) has the same result when nothing is taken of
+    /// them.
+    #[must_use]
+    pub fn class(&self) -> u64 {
+        *self.class.0.get_or_init(|| self.classify())
+    }
+
+    fn classify(&self) -> u64 {
         let Host {
             name: _,
             provider: _,
@@ -390,8 +396,7 @@ impl HostView {
         fenced.is_some().hash(&mut hasher);
         (service_version, driver, topology, storage_id, platform).hash(&mut hasher);
         (&self.inventories, &self.traits, &self.aggregates).hash(&mut hasher);
-        self.class = hasher.finish();
-        self.likeness = Likeness::default();
+        hasher.finish()
     }
 
     /// Returns what is left of each cell, in the order of the topology.
@@ -445,7 +450,7 @@ impl HostView {
             headroom.add_cell(cell, self.outline.pools(cell));
         }
         self.headroom = headroom;
-        self.likeness = Likeness::default();
+        self.likeness = Digest::default();
     }
 
     /// Returns the most of a class that one guest could take, and how much of it is taken.

@@ -169,7 +169,7 @@ impl<'a> Search<'a> {
         let likeness = self.table.likenesses[at];
         if self.request.excluded.contains(&view.host.name)
             || self.refused.contains(&likeness)
-            || self.classes.get(&view.class) == Some(&false)
+            || self.classes.get(&view.class()) == Some(&false)
             || self.applicant.check_host(view).is_err()
         {
             return None;
@@ -178,7 +178,7 @@ impl<'a> Search<'a> {
         let placed = self.applicant.try_place(view, self.request.policy.cells);
         if placed.is_none() {
             let applicant = &self.applicant;
-            let classes = self.classes.entry(view.class);
+            let classes = self.classes.entry(view.class());
             classes.or_insert_with(|| applicant.suits_class(view));
             self.refused.insert(likeness);
         }

@@ -51,7 +51,7 @@ impl Table {
 
     pub(crate) fn replace(&mut self, at: usize, view: &Arc<HostView>) {
         let before = std::mem::replace(&mut self.views[at], Arc::clone(view));
-        let is_same = before.class == view.class && before.usage.pci == view.usage.pci;
+        let is_same = before.class() == view.class() && before.usage.pci == view.usage.pci;
         if !is_same {
             self.devices[at] = self.kinds.count(view);
         }

@@ -316,7 +316,7 @@ impl<'a> ClusterModel<'a> {
     ) -> Option<Change> {
         let view = &self.fleet.views()[to];
         let class = self.pieces[piece].class;
-        let suits = self.suits.entry((class, view.class));
+        let suits = self.suits.entry((class, view.class()));
         if !*suits.or_insert_with(|| PreparedDemand::new(demand).suits_class(view)) {
             return None;
         }

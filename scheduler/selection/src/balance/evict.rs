@@ -267,7 +267,7 @@ impl<'a> Search<'a> {
         let mut suits = BTreeMap::new();
         let mut targets = Vec::new();
         for (at, view) in self.fleet.views().iter().enumerate() {
-            let suits = suits.entry(view.class);
+            let suits = suits.entry(view.class());
             let suits = *suits.or_insert_with(|| applicant.suits_class(view));
             if !suits || !view.host.is_open() || applicant.check_host(view).is_err() {
                 continue;

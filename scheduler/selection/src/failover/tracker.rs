@@ -704,7 +704,7 @@ fn is_like(old: &FleetGuest, new: &FleetGuest) -> bool {
 
 /// Returns whether a host has less of anything than it had, or is of another kind.
 fn has_less(before: &HostView, now: &HostView) -> bool {
-    if before.class != now.class || before.usage.cells.len() != now.usage.cells.len() {
+    if before.class() != now.class() || before.usage.cells.len() != now.usage.cells.len() {
         return true;
     }
     let counted = |(class, amount): (_, &u64)| before.used_of(class) < *amount;

@@ -163,7 +163,7 @@ impl Search<'_> {
         }
         let refused = self.refused;
         let mut seen = BTreeSet::new();
-        let shapes = refused.iter().filter(|host| seen.insert(host.view.class));
+        let shapes = refused.iter().filter(|host| seen.insert(host.view.class()));
         for host in shapes.take(SHAPES_MAX) {
             let new = one_more(host.view)?;
             if self.fits(&new) && self.is_decided(new, &self.request.demand) {
