@@ -6,18 +6,18 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`backend`] | what is needed of the member that serves it |
-//! | [`budget`] | memory limits of all connections; their number and timeouts are in `berth_process::http1` |
-//! | [`api`] | the order of all checks |
-//! | [`route`] | paths, methods, their versions and permissions |
-//! | [`caller`], [`tokens`], [`policy`], [`cors`] | callers and their permissions |
-//! | [`microversion`], [`accept`], [`query`], [`uuids`] | parts of a request |
-//! | [`schema`], [`schemas`], [`forms`], [`groups`] | their validation |
-//! | [`filter`], [`names`] | from parameters to objects of the state |
-//! | [`wire`] | from a query to the gRPC message of the same meaning |
-//! | [`call`] | one call: the state, commands, the body |
-//! | [`endpoints`] | one resource per file |
-//! | [`reply`], [`fault`], [`refused`] | responses and errors as HTTP |
+//! | `backend` | what is needed of the member that serves it |
+//! | `budget` | memory limits of all connections; their number and timeouts are in `berth_process::http1` |
+//! | `api` | the order of all checks |
+//! | `route` | paths, methods, their versions and permissions |
+//! | `caller`, `tokens`, `policy`, `cors` | callers and their permissions |
+//! | `microversion`, `accept`, `query`, `uuids` | parts of a request |
+//! | `schema`, `schemas`, `forms`, `groups` | their validation |
+//! | `filter`, `names` | from parameters to objects of the state |
+//! | `wire` | from a query to the gRPC message of the same meaning |
+//! | `call` | one call: the state, commands, the body |
+//! | `endpoints` | one resource per file |
+//! | `reply`, `fault`, `refused` | responses and errors as HTTP |
 //!
 //! Invariant: nothing here decides. A write is one command of the log, whichever member receives
 //! it; a read is linearizable. What hosts of
