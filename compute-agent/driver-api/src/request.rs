@@ -97,7 +97,7 @@ pub enum Request {
     /// `Driver::receive_disks`, with what `Driver::read_disks` of another host gives. Not for
     /// `berth_driver::perform`: what is between the two is the agent's.
     FetchDisks(Box<Fetch>),
-    /// Stops a fetch that goes on; it ends with [`Error::Aborted`].
+    /// Stops a fetch that goes on; it ends with [`Error::Aborted`](crate::Error::Aborted).
     StopFetch(VmUid),
     /// `Driver::drop_disks`.
     DropDisks(VmUid, MigrationId, Side),
