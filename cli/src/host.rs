@@ -107,10 +107,14 @@ async fn fence(
         };
         conduct!(session.conductor().await?, fence_host, request).map(|response| response.host)
     };
+    let repeated = match confirm_off {
+        true => "is carried out once, however often it is repeated",
+        false => "does not run the fence command again once its success is recorded",
+    };
     let host = fenced_host.map_err(|refusal| match &*refusal.reason {
         OUTCOME_UNKNOWN => refusal.with_hint(format!(
             "`berth host show {name}` says whether it is fenced; the same command with \
-             --request-id {id} does not run the fence command again once its success is recorded"
+             --request-id {id} {repeated}"
         )),
         _ => refusal,
     })?;

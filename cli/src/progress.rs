@@ -1,17 +1,16 @@
 //! The progress of a running operation: its steps as they are logged.
 
 use berth_domain::operation::{Due, Entry, Kind, Mark, Operation, Outcome, Step};
-use berth_domain::refusal::{Code, Refusal};
+use berth_domain::refusal::Refusal;
 use berth_domain::transfer::TransferProgress;
 use berth_proto::conductor::v1::WatchMigrationResponse;
 use berth_proto::operation::v1::WaitOperationRequest;
 use berth_proto::operation::v1::operation_service_client::OperationServiceClient;
-use berth_proto::status::OUTCOME_UNKNOWN;
 
 use tonic::Streaming;
 
 use crate::bar::Bar;
-use crate::session::{Session, resource, short};
+use crate::session::{Session, resource, short, unknown_end};
 use crate::{drained, migration, output, read};
 
 /// How long one call waits for an update; then it is repeated.
@@ -46,7 +45,7 @@ pub async fn until_end(session: &Session, name: &str) -> anyhow::Result<Operatio
     loop {
         let operation = tokio::select! {
             biased;
-            received = &mut update => received.map_err(|error| unknown_end(name, error))?,
+            received = &mut update => received?,
             next = next_progress(&mut watch) => {
                 match next {
                     Some((progress, left)) => bar.show(&progress, left),
@@ -83,24 +82,6 @@ pub async fn until_end(session: &Session, name: &str) -> anyhow::Result<Operatio
     }
 }
 
-/// Returns why the end of an operation is not known, where no scheduler answers any more.
-fn unknown_end(operation: &str, error: anyhow::Error) -> anyhow::Error {
-    match error.downcast::<Refusal>() {
-        Ok(lost) if lost.code == Code::Unavailable => {
-            let id = short(operation);
-            let message = format!("operation {id} has begun, and may go on; {}", lost.message);
-            Refusal::new(Code::Unavailable, OUTCOME_UNKNOWN, message)
-                .with_hint(format!(
-                    "once a scheduler answers: `berth operation wait {id}`"
-                ))
-                .with("operation", id)
-                .into()
-        }
-        Ok(refusal) => refusal.into(),
-        Err(other) => other,
-    }
-}
-
 /// Returns an operation, after waiting a while for its end.
 async fn wait_for_update(session: &Session, operation: String) -> anyhow::Result<Operation> {
     let request = WaitOperationRequest {
@@ -110,7 +91,15 @@ async fn wait_for_update(session: &Session, operation: String) -> anyhow::Result
             nanos: 0,
         }),
     };
-    let response = read!(session, OperationServiceClient, wait_operation, request)?;
+    let response = read!(session, OperationServiceClient, wait_operation, request);
+    let response = response.map_err(|lost| {
+        let id = short(&operation);
+        let (what, command) = (
+            format!("operation {id}"),
+            format!("berth operation wait {id}"),
+        );
+        unknown_end(&what, lost, &command).with("operation", id)
+    })?;
     Ok(response.operation.unwrap_or_default().try_into()?)
 }
 
@@ -187,6 +176,7 @@ mod tests {
     use berth_domain::id::{MigrationId, OperationId, TimeMs};
     use berth_domain::name::VmName;
     use berth_domain::operation::Subject;
+    use berth_domain::refusal::Code;
 
     use super::*;
     use berth_domain::ownership::Ownership;

@@ -252,6 +252,18 @@ pub fn not_begun(status: &Status, request_id: Option<&str>) -> Refusal {
     ))
 }
 
+/// Returns why the end of what has begun is not known, where no scheduler answers any more; the command is
+/// one that shows it later.
+#[must_use]
+pub fn unknown_end(what: &str, lost: Refusal, command: &str) -> Refusal {
+    if lost.code != Code::Unavailable {
+        return lost;
+    }
+    let message = format!("{what} has begun, and may go on; {}", lost.message);
+    Refusal::new(Code::Unavailable, OUTCOME_UNKNOWN, message)
+        .with_hint(format!("once a scheduler answers: `{command}`"))
+}
+
 fn with_hint(refusal: Refusal) -> Refusal {
     if refusal.reason == OUTCOME_UNKNOWN {
         return refusal.with_hint(

@@ -18,7 +18,7 @@ use crate::arguments::{Volume as Verb, VolumeCreate};
 use crate::draw::bytes;
 use crate::draw::volumes::{Drawn, draw};
 use crate::output::Lines;
-use crate::session::{Session, creator, request_id, resource, short};
+use crate::session::{Session, creator, request_id, resource, short, unknown_end};
 use crate::{all_pages, call, output, read};
 
 /// The maximum wait for a volume, and the pause between two polls.
@@ -135,7 +135,11 @@ async fn made(session: &Session, mut volume: Volume) -> anyhow::Result<Volume> {
             Err(refusal) if refusal.reason == "VOLUME_NOT_FOUND" => {
                 bail!("{}", missing_volume(&name, &refusal))
             }
-            Err(refusal) => return Err(refusal.into()),
+            Err(refusal) => {
+                let what = format!("the creation of volume {name} ({})", volume.id);
+                let command = format!("berth volume show {}", volume.id);
+                return Err(unknown_end(&what, refusal, &command).into());
+            }
         };
     }
     Ok(volume)

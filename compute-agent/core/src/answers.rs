@@ -149,6 +149,9 @@ impl Agent {
         if guest.migration_error.is_some() {
             status.migration_error.clone_from(&guest.migration_error);
         }
+        if guest.phase.has_come(status.state, spawning) {
+            guest.phase = Phase::Running;
+        }
         match (&guest.phase, status.state) {
             (Phase::Starting, DomainState::Absent) if spawning => {
                 status.state = DomainState::Starting;
@@ -158,10 +161,6 @@ impl Agent {
                 status.claim = guest.domain.claim;
                 status.epoch = Some(guest.domain.epoch);
             }
-            (Phase::Starting, DomainState::Running | DomainState::Paused) if !spawning => {
-                guest.phase = Phase::Running;
-            }
-            (Phase::Incoming(_), DomainState::Running) => guest.phase = Phase::Running,
             (Phase::Running, DomainState::Absent) => {
                 self.forget(vm);
             }
@@ -330,11 +329,11 @@ impl Agent {
         }
     }
 
-    pub(super) fn phase(&self, vm: VmUid) -> Option<&Phase> {
+    fn phase(&self, vm: VmUid) -> Option<&Phase> {
         self.guests.get(&vm).map(|guest| &guest.phase)
     }
 
-    pub(super) fn set_phase(&mut self, vm: VmUid, phase: Phase) {
+    fn set_phase(&mut self, vm: VmUid, phase: Phase) {
         if let Some(guest) = self.guests.get_mut(&vm) {
             guest.phase = phase;
         }

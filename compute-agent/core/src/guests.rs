@@ -26,6 +26,17 @@ pub(super) enum Phase {
 }
 
 impl Phase {
+    /// Returns whether a guest that was waited for runs, as the hypervisor reports this state. One that is
+    /// being received may be paused before it is complete.
+    pub(super) fn has_come(&self, state: DomainState, is_spawning: bool) -> bool {
+        let runs = state == DomainState::Running;
+        match self {
+            Self::Starting => !is_spawning && (runs || state == DomainState::Paused),
+            Self::Incoming(_) => runs,
+            Self::Running | Self::Sending(_) => false,
+        }
+    }
+
     pub(super) fn is_sending(&self) -> bool {
         match self {
             Self::Sending(_) => true,

@@ -171,27 +171,20 @@ impl Agent {
     }
 
     /// Takes up guests that run here and that this agent does not know of, as at its start, or still waits
-    /// for: a failed call may have had it forget one, and no call may have queried the end of a migration.
+    /// for: a failed call may have had it forget one, and no call may have queried how a migration ended.
     fn take_up(&mut self, known: &[Known]) {
         for known in known {
-            let vm = known.domain.uid;
-            let runs = match known.state {
-                DomainState::Running | DomainState::Paused => true,
-                DomainState::Absent
-                | DomainState::Starting
-                | DomainState::Prepared
-                | DomainState::MigratingIn
-                | DomainState::MigratingOut
-                | DomainState::Stopped
-                | DomainState::PostCopyBroken => false,
-            };
-            if !runs || self.reality.touched.contains(&vm) || self.is_worked_on(vm) {
+            let (vm, state) = (known.domain.uid, known.state);
+            if self.reality.touched.contains(&vm) || self.is_worked_on(vm) {
                 continue;
             }
-            match self.phase(vm) {
-                None => self.guests.extend(adopt(vec![known.clone()])),
-                Some(Phase::Starting | Phase::Incoming(_)) => self.set_phase(vm, Phase::Running),
-                Some(Phase::Running | Phase::Sending(_)) => {}
+            match self.guests.get_mut(&vm) {
+                Some(guest) if guest.phase.has_come(state, false) => guest.phase = Phase::Running,
+                Some(_) => {}
+                None if matches!(state, DomainState::Running | DomainState::Paused) => {
+                    self.guests.extend(adopt(vec![known.clone()]));
+                }
+                None => {}
             }
         }
     }

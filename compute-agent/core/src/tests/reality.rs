@@ -1,6 +1,6 @@
 //! What an agent compares, and what it does not do while it is cut off.
 
-use berth_domain::agent::{Call, DomainState, Fence};
+use berth_domain::agent::{Call, DomainState, DomainStatus, Fence};
 use berth_domain::id::{ClaimId, Epoch, Generation, Incarnation, OperationId, TimeMs, VmUid};
 use berth_domain::migration_tls::TlsPolicy;
 use berth_domain::name::{HostName, VmName};
@@ -138,22 +138,36 @@ fn what_differs_is_told_and_left_alone() {
 }
 
 /// Goal: a guest that was waited for and runs can be moved on, though no call queried that it does, as after a
-/// fence of its host in the middle of its migration.
+/// fence of its host in the middle of its migration. One that is being received may be paused meanwhile.
+/// Method: every state in which one is waited for, as it was, paused, and running; and what a query of its
+/// state concludes.
 #[test]
 fn a_guest_that_was_waited_for_is_taken_up() {
-    for before in [
-        DomainState::Absent,
-        DomainState::Starting,
-        DomainState::Prepared,
-        DomainState::MigratingIn,
+    for (before, is_received) in [
+        (DomainState::Absent, false),
+        (DomainState::Starting, false),
+        (DomainState::Prepared, true),
+        (DomainState::MigratingIn, true),
     ] {
-        let mut agent = agent(vec![known(1, before)]);
-        let uid = VmUid(Uuid::from_u128(1));
-        let _ = tick(&mut agent, 1_000);
-        for (after, runs) in [(before, false), (DomainState::Running, true)] {
-            let query = ask(&mut agent, Expectation::default());
-            let _ = tell(&mut agent, query, &[known(1, after)], &[]);
-            assert_eq!(agent.running(uid).is_ok(), runs, "{before:?} {after:?}");
+        for (after, runs) in [
+            (before, false),
+            (DomainState::Paused, !is_received),
+            (DomainState::Running, true),
+        ] {
+            let uid = VmUid(Uuid::from_u128(1));
+            let mut compared = agent(vec![known(1, before)]);
+            let _ = tick(&mut compared, 1_000);
+            let query = ask(&mut compared, Expectation::default());
+            let _ = tell(&mut compared, query, &[known(1, after)], &[]);
+            assert_eq!(compared.running(uid).is_ok(), runs, "{before:?} {after:?}");
+
+            let mut queried = agent(vec![known(1, before)]);
+            let status = DomainStatus {
+                state: after,
+                ..DomainStatus::absent()
+            };
+            let _ = queried.overlaid(uid, status);
+            assert_eq!(queried.running(uid).is_ok(), runs, "{before:?} {after:?}");
         }
     }
 }

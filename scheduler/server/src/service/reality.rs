@@ -219,6 +219,11 @@ impl FenceRequest {
         state.examine(&envelope).map(|()| None)
     }
 
+    /// Returns whether a fence command is to be recorded, and would be.
+    fn is_new_command(&self, state: &State) -> bool {
+        self.method == Method::FenceCommand && matches!(self.verify(state), Ok(None))
+    }
+
     /// The refusal of a repetition after the host has come back.
     fn fenced_before(&self, reused: Refusal) -> Refusal {
         let host = &self.host;
@@ -262,14 +267,16 @@ pub(super) async fn fence(
     let request = FenceRequest::read(context, caller, wire).await?;
     context.must_lead()?;
     let state = context.stale(State::clone).await?;
+    if request.is_new_command(&state)
+        && state.host(&request.host).map(|view| view.host.liveness) == Some(Liveness::Up)
+        && !is_silent(context, &request.host).await
+    {
+        context.must_lead()?;
+        return Err(to_status(&reports_on(&request.host)));
+    }
     // Reports from before the fence command are outdated. Those of a host stay whose fence is refused
     // or was recorded before: it would be taken for down until its next heartbeat.
-    if request.method == Method::FenceCommand && matches!(request.verify(&state), Ok(None)) {
-        let is_up = state.host(&request.host).map(|view| view.host.liveness) == Some(Liveness::Up);
-        if is_up && !is_silent(context, &state, &request.host).await {
-            context.must_lead()?;
-            return Err(to_status(&reports_on(&request.host)));
-        }
+    if request.is_new_command(&context.stale(State::clone).await?) {
         context.liveness().forget(&request.host);
     }
     let Reply::Host(fenced) = context.command(request.caller, request.command).await? else {
@@ -282,8 +289,9 @@ pub(super) async fn fence(
 
 /// Waits until the agent of a fenced host would have reported, and returns whether it did not. A fence
 /// command that succeeded may have acted on another host, or on nothing.
-async fn is_silent(context: &Context, state: &State, host: &HostName) -> bool {
-    let interval_ms = context.interval_ms(state.policy().self_fence_ms);
+async fn is_silent(context: &Context, host: &HostName) -> bool {
+    // One that is to stop its guests by itself reports more often, but may not know of it yet.
+    let interval_ms = context.interval_ms(None);
     let margin_ms = (interval_ms / 4).min(ON_THE_WAY_MS);
     let wait = |ms: u64| tokio::time::sleep(Duration::from_millis(ms.min(SILENCE_MAX_MS)));
     // What it sent before it was fenced may arrive now.
