@@ -220,7 +220,7 @@ pub(super) struct InFlight {
     pub(super) work: Work,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct CallQueue {
     /// The call that is being done.
     pub(super) busy: Option<Token>,
@@ -244,7 +244,7 @@ pub(super) enum Start {
 }
 
 /// The agent of one host.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Agent {
     pub(super) facts: Facts,
     pub(super) guests: Guests,

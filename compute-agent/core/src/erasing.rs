@@ -70,7 +70,7 @@ struct Due {
 }
 
 /// All of them.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Erasing {
     due: BTreeMap<PmemName, Due>,
     /// The newest revision from which the due erasures were read.

@@ -61,7 +61,7 @@ impl Record {
 }
 
 /// All that is remembered.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Fences {
     records: BTreeMap<VmUid, Record>,
     floor: Epoch,

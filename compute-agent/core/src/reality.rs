@@ -44,7 +44,7 @@ pub struct Expectation {
 const EAGER_COMPARE_MS: u64 = 1_000;
 
 /// How the comparing and the hearing stand.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Reality {
     /// When the last comparison began.
     began_at: Option<TimeMs>,

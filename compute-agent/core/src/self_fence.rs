@@ -51,7 +51,7 @@ enum Proof {
 }
 
 /// How an agent keeps its promise.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct SelfFence {
     /// How long after its last report that was answered it stops its guests; 0: never.
     pub(super) limit_ms: u64,

@@ -59,6 +59,7 @@ enum Purpose {
 }
 
 /// An agent, up or down. Its host's hypervisor goes on either way.
+#[derive(Clone)]
 pub struct Agent {
     /// Its host.
     pub host: HostName,

@@ -43,7 +43,7 @@ pub enum Timer {
 }
 
 /// Gives out call numbers.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Numbers(u64);
 
 impl Numbers {
@@ -55,7 +55,7 @@ impl Numbers {
 }
 
 /// Questions under way, each with what its answer is for.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Asker<P> {
     members: u64,
     leader: u64,

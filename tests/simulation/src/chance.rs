@@ -5,7 +5,7 @@ use rand_chacha::ChaCha8Rng;
 use uuid::Uuid;
 
 /// A seeded source of randomness.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Chance(ChaCha8Rng);
 
 impl Chance {

@@ -69,7 +69,7 @@ struct Device {
 }
 
 /// What a host has of volumes.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Devices {
     devices: BTreeMap<VolumeId, Device>,
     published: BTreeSet<VolumeId>,
@@ -189,7 +189,7 @@ impl Devices {
 }
 
 /// The part of an agent that takes care of volumes.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Caretaker {
     asker: Asker<()>,
     is_asking: bool,

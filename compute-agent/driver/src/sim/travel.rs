@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::request::{Answer, Fetch, Request};
 
 /// A fetch that goes on.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Underway {
     pub(super) id: u64,
     pub(super) caller: Caller,
@@ -27,7 +27,7 @@ pub(super) struct Underway {
 }
 
 /// What hosts share, and what is on it.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Disks {
     /// The storage of each host that has one.
     pub(super) storage: BTreeMap<HostName, String>,

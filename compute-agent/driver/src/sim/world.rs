@@ -68,7 +68,7 @@ pub struct Completion {
 }
 
 /// One hypervisor, and which run of its agent is listening.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Node {
     host: Host,
     /// Results for an earlier run of the agent are dropped.
@@ -88,7 +88,7 @@ pub(super) struct Caller {
 }
 
 /// A guest on its way.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Transfer {
     id: u64,
     underway: Sent,
@@ -101,7 +101,7 @@ struct Transfer {
     arrived: bool,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Step {
     Execute {
         caller: Caller,
@@ -125,7 +125,7 @@ pub(super) enum Step {
 }
 
 /// Many hypervisors.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct World {
     pub(super) settings: Settings,
     nodes: BTreeMap<HostName, Node>,

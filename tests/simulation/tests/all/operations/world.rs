@@ -42,6 +42,16 @@ pub(crate) enum Death {
     After(usize),
 }
 
+/// How far a conductor has come with the operation.
+#[derive(Clone)]
+pub(crate) struct Conductor {
+    saga: Saga,
+    /// The answer to the last effect.
+    event: Event,
+    effects: usize,
+}
+
+#[derive(Clone)]
 pub(crate) struct World {
     pub(crate) state: State,
     index: u64,
@@ -585,43 +595,56 @@ impl World {
 
     /// Drives the operation to its end, with a death on the way and a successor after it.
     pub(crate) fn run(&mut self, death: Option<Death>) {
-        let mut saga = self.take_over();
-        let mut event = Event::Begin;
-        for number in 1..EFFECTS_MAX {
-            // A user's wish to cancel reaches the conductor by itself.
-            if self.record().cancelled && !self.is_over() {
-                let _ = saga.step(Event::CancelRequested);
-            }
-            let effect = saga.step(event).expect("an effect");
-            let site = saga.called_step().map(|(step, undo)| Site { step, undo });
-            let dies = |at: Death| death == Some(at);
-            if dies(Death::Before(number)) {
-                if self.is_over() {
-                    return;
-                }
-                saga = self.take_over();
-                event = Event::Begin;
-                continue;
-            }
+        let begun = self.conductor();
+        self.finish(begun, death);
+    }
+
+    /// Returns a conductor that has just taken the operation over.
+    pub(crate) fn conductor(&mut self) -> Conductor {
+        Conductor {
+            saga: self.take_over(),
+            event: Event::Begin,
+            effects: 0,
+        }
+    }
+
+    /// Lets this conductor go on to the end of the operation, or to its death and a successor to it.
+    pub(crate) fn finish(&mut self, mut conductor: Conductor, death: Option<Death>) {
+        while self.goes_on(&mut conductor, death) {
+            let is_bounded = conductor.effects < EFFECTS_MAX;
+            assert!(is_bounded, "no end: {:#?}", self.record());
+        }
+    }
+
+    /// Carries the next effect out, unless a death prevents it; returns whether there is a further one.
+    pub(crate) fn goes_on(&mut self, conductor: &mut Conductor, death: Option<Death>) -> bool {
+        conductor.effects += 1;
+        let number = conductor.effects;
+        // A user's wish to cancel reaches the conductor by itself.
+        if self.record().cancelled && !self.is_over() {
+            let _ = conductor.saga.step(Event::CancelRequested);
+        }
+        let event = std::mem::replace(&mut conductor.event, Event::Begin);
+        let effect = conductor.saga.step(event).expect("an effect");
+        let called = conductor.saga.called_step();
+        let site = called.map(|(step, undo)| Site { step, undo });
+        if death != Some(Death::Before(number)) {
             let Some(answer) = self.perform(&effect, site) else {
-                assert_eq!(
-                    effect,
-                    Effect::Done(Ended::Finished),
-                    "{:#?}",
-                    self.record()
-                );
-                return;
+                let finished = Effect::Done(Ended::Finished);
+                assert_eq!(effect, finished, "{:#?}", self.record());
+                return false;
             };
-            event = answer;
-            if dies(Death::After(number)) {
-                if self.is_over() {
-                    return;
-                }
-                saga = self.take_over();
-                event = Event::Begin;
+            conductor.event = answer;
+            if death != Some(Death::After(number)) {
+                return true;
             }
         }
-        panic!("no end: {:#?}", self.record());
+        if self.is_over() {
+            return false;
+        }
+        conductor.saga = self.take_over();
+        conductor.event = Event::Begin;
+        true
     }
 
     // ---- what must hold --------------------------------------------------------------------
