@@ -355,6 +355,16 @@ impl HostView {
         *self.class.0.get_or_init(|| self.classify())
     }
 
+    /// Returns whether what was computed of this view, if anything was, is what this other view of the
+    /// same host has, which computes it now.
+    #[must_use]
+    pub fn digests_agree(&self, fresh: &Self) -> bool {
+        let class = self.class.0.get();
+        let likeness = self.likeness.0.get();
+        class.is_none_or(|class| *class == fresh.class())
+            && likeness.is_none_or(|likeness| *likeness == fresh.likeness())
+    }
+
     fn classify(&self) -> u64 {
         let Host {
             name: _,

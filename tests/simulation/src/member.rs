@@ -369,7 +369,6 @@ impl Member {
             config.checkpoint_entries = u64::MAX;
         }
         config.hash_commands = 8;
-        config.check_invariants = true;
         let replica = Replica::new(config, recovered).map_err(|e| e.to_string())?;
         let mut running = Running {
             replica,

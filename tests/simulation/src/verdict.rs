@@ -12,6 +12,7 @@ use berth_driver::sim::World;
 use berth_replication::Position;
 use berth_state::State;
 
+use crate::member::Member;
 use crate::writer::Applied;
 
 /// Collects what members applied and acknowledged.
@@ -34,11 +35,13 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Notes what a member applied.
+    /// Notes what a member applied. The invariants are checked of the first state at each index: all
+    /// others there have the same hash.
     ///
     /// # Errors
     ///
-    /// When another member applied something else there, or came to another state.
+    /// When another member applied something else there, or came to another state, or an invariant
+    /// does not hold.
     pub fn applied(
         &mut self,
         commands: Vec<(u64, String)>,
@@ -71,6 +74,9 @@ impl Verdict {
             Some(_) => {}
             None => {
                 self.positions.insert(position.index, position);
+                if let Some(state) = state {
+                    check(position, state)?;
+                }
             }
         }
         let newer = self
@@ -180,6 +186,23 @@ impl Verdict {
         }
         Ok(())
     }
+}
+
+fn check(position: Position, state: &State) -> Result<(), String> {
+    let checked = state.check();
+    checked.map_err(|violation| format!("at index {}: {violation}", position.index))
+}
+
+/// Checks a state that a member has come to, with all that is not part of its hash: indexes and sums.
+///
+/// # Errors
+///
+/// What does not hold.
+pub fn member(member: &Member) -> Result<(), String> {
+    let (Some(position), Some(state)) = (member.position(), member.state()) else {
+        return Ok(());
+    };
+    check(position, state).map_err(|what| format!("member {:?} {what}", member.id()))
 }
 
 /// Returns whether a host is proven to be dead: what is to run there does not.

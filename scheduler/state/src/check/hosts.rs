@@ -31,7 +31,7 @@ pub(super) fn usage_is_the_sum_of_claims(state: &State) -> Result<(), Violation>
         let (kept, sum) = (&view.usage, &counted.usage);
         let what = format_args!("host {name} counts {kept:?}, its claims take {sum:?}");
         rule(kept == sum, RULE, what)?;
-        let is_alike = counted.likeness() == view.likeness();
+        let is_alike = view.digests_agree(&counted);
         let what = format_args!("the view of host {name} is stale");
         rule(counted == **view && is_alike, RULE, what)?;
     }

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use berth_domain::host::Host;
 use berth_domain::host_view::HostView;
+use berth_domain::memory::Books;
+use berth_domain::name::HostName;
 
 use super::{Violation, rule};
 use crate::state::State;
@@ -34,16 +36,23 @@ pub(super) fn memory_is_said_of_known(state: &State) -> Result<(), Violation> {
 /// A host that holds more memory than its rule allows says whose it has no room for.
 pub(super) fn memory_beyond_the_rule_is_marked(state: &State) -> Result<(), Violation> {
     for (name, view) in &state.hosts {
-        // What unknown guests hold is reported by itself.
-        let bare = Host {
-            unknown: Vec::new(),
-            ..(*view.host).clone()
+        let books = match view.host.unknown.is_empty() {
+            true => view.books(),
+            false => books_of_claims(state, name, view),
         };
-        let claims = state.claims_of_host(name).map(|claim| &**claim);
-        let bare = HostView::under(Arc::new(bare), view.memory_rule, claims);
-        let good = bare.books().holds() || !view.host.hit.is_empty();
-        let what = format_args!("host {name}: {:?}", bare.books());
+        let good = books.holds() || !view.host.hit.is_empty();
+        let what = format_args!("host {name}: {books:?}");
         rule(good, "memory_beyond_the_rule_is_marked", what)?;
     }
     Ok(())
+}
+
+/// What the claims alone hold: that of unknown guests is reported by itself.
+fn books_of_claims(state: &State, name: &HostName, view: &HostView) -> Books {
+    let bare = Host {
+        unknown: Vec::new(),
+        ..(*view.host).clone()
+    };
+    let claims = state.claims_of_host(name).map(|claim| &**claim);
+    HostView::under(Arc::new(bare), view.memory_rule, claims).books()
 }

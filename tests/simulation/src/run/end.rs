@@ -92,6 +92,9 @@ impl Run {
         self.members_are_whole(membership)?;
         let state = leader.state().ok_or("the leader has no state")?;
         let position = leader.position().ok_or("the leader has no state")?;
+        for member in &self.members {
+            verdict::member(member)?;
+        }
         verdict::at_rest(state, &self.world, &self.hosts)?;
         for agent in &self.agents {
             agent.devices.compare(state, &agent.host)?;
