@@ -14,6 +14,8 @@
 //! What it is not: a judge of style. A text that a foreign specification fixes is in `FOREIGN`,
 //! with the reason.
 
+#[path = "tidy/commands.rs"]
+mod commands;
 #[path = "tidy/errors.rs"]
 mod errors;
 #[path = "tidy/terminal.rs"]
