@@ -535,6 +535,15 @@ impl Libvirt {
                 CACHES.join(", ")
             ));
         }
+        // Other hosts refuse it: libvirt would run a program that it names there.
+        if let Some(uri) = &self.migration_uri
+            && uri.contains(['?', '#'])
+        {
+            faults.push(format!(
+                "libvirt.migration_uri = {uri:?} has parameters: other hosts do not connect to it; leave \
+                 them out"
+            ));
+        }
         for (key, path) in [
             ("image_dir", &self.image_dir),
             ("instance_dir", &self.instance_dir),

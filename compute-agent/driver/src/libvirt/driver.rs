@@ -535,6 +535,7 @@ impl Driver for LibvirtDriver {
         sending: &Sending,
     ) -> Result<(), Error> {
         let domain = self.find_ours(vm)?.ok_or(Error::Absent { vm })?;
+        peer::check_uri(destination_uri)?;
         let settings = &self.config.settings;
         let migration = self.migration(&domain, destination_uri, destination, sending)?;
         disk::leaves(vm, !sending.copies.is_empty(), settings)?;

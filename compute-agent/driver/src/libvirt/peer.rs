@@ -3,7 +3,8 @@
 //! What it is not: the connection of a transfer, which this host's libvirtd opens itself. The agent dials
 //! from the same machine, with the same files of certificates, and so meets the same faults.
 //!
-//! Invariant: bounded in time. libvirt's own client waits for as long as the kernel does.
+//! Invariant: bounded in time. libvirt's own client waits for as long as the kernel does. And no URI of
+//! another host has libvirt run a program here.
 
 use std::net::{TcpStream, ToSocketAddrs as _};
 use std::sync::mpsc;
@@ -28,6 +29,7 @@ const PORTS: [(&str, u16); 2] = [("tls", 16514), ("tcp", 16509)];
 ///
 /// [`Error::Refused`] with the reason.
 pub(super) fn check(uri: &str) -> Result<(), Error> {
+    check_uri(uri)?;
     knock(uri)?;
     let (sender, receiver) = mpsc::channel();
     let target = uri.to_owned();
@@ -43,6 +45,23 @@ pub(super) fn check(uri: &str) -> Result<(), Error> {
             "{uri} accepted the connection and did not answer within {} s",
             OPEN_MAX.as_secs()
         ))),
+    }
+}
+
+/// Refuses the URI of a peer that has parameters. It comes from the other host, and libvirt runs what the
+/// parameters `command` of `ext` and `ssh`, and `netcat`, name: as root, in the agent or in libvirtd.
+///
+/// # Errors
+///
+/// [`Error::Refused`] with the URI.
+pub(super) fn check_uri(uri: &str) -> Result<(), Error> {
+    // libvirt takes the part behind a number sign for no parameter, and no URI of a peer needs one.
+    match uri.contains(['?', '#']) {
+        true => Err(Error::refused(format!(
+            "{uri} has parameters, which could name a program: set libvirt.migration_uri of the other \
+             host to a URI without them"
+        ))),
+        false => Ok(()),
     }
 }
 
@@ -113,6 +132,30 @@ mod tests {
         check("test:///default", None);
         check("qemu+tls:///system", None);
         check("", None);
+    }
+
+    /// Goal: another host cannot have a program run here. It is refused before libvirt reads it.
+    #[test]
+    fn the_uri_of_a_peer_names_no_program() {
+        let program = "/usr/sbin/poweroff";
+        for uri in [
+            format!("qemu+ext:///system?command={program}"),
+            format!("qemu+ssh://h2/system?command={program}"),
+            format!("qemu+ssh://h2/system?netcat={program}"),
+            format!("qemu+tls://h2/system?x=1&command={program}"),
+            format!("test+ext:///default?command={program}"),
+            "qemu+tls://h2/system#x?command=y".to_owned(),
+        ] {
+            let refused = check(&uri).unwrap_err().to_string();
+            assert!(refused.contains("has parameters"), "{uri}: {refused}");
+        }
+        for uri in [
+            "qemu+tls://h2/system",
+            "qemu+tcp://[fd00::2]:17/system",
+            "qemu+ssh://h2/system",
+        ] {
+            assert_eq!(check_uri(uri), Ok(()), "{uri}");
+        }
     }
 
     /// A port that is free again: nothing listens on it.

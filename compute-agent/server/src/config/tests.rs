@@ -84,6 +84,9 @@ fn plain_tcp_between_hypervisors_is_for_labs() {
         config.validate().unwrap();
         assert_eq!(uri(&config), other);
     }
+    config.libvirt.migration_uri = Some("qemu+ssh://h1/system?command=/bin/x".into());
+    let faults = config.validate().unwrap_err().to_string();
+    assert!(faults.contains("has parameters"), "{faults}");
     config.libvirt.migration_uri = None;
     assert_eq!(uri(&config), "qemu+tls://h1/system");
 }
