@@ -29,6 +29,7 @@
 //! | [`reality`] | what a hypervisor has, compared with its host's claims |
 //! | [`ownership`] | the project of a record, and its creator |
 //! | [`vm`], [`migration`], [`operation`] | long-lived things and their state machines |
+//! | [`host_check`] | what a check of hosts observes, and what follows from comparing them |
 //! | [`migration_tls`] | whether a pair of hosts encrypts live migrations |
 //! | [`event`], [`audit`] | events of changes, and the audit of requests |
 //! | [`bound`] | how much of each record the state holds, by the role that creates it |
@@ -53,6 +54,7 @@ pub mod flavor;
 pub mod grant;
 pub mod hint;
 pub mod host;
+pub mod host_check;
 pub mod host_view;
 pub mod id;
 pub mod image;
