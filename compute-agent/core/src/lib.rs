@@ -15,6 +15,7 @@
 //! | `erasing` | erasing the persistent memory that guests have left |
 //! | `self_fence` | stopping its guests when no heartbeat was acknowledged for too long, and feeding the watchdog |
 //! | `fit` | the fit of a guest that is to come |
+//! | [`host_check`] | what is right and wrong with its host |
 
 mod agent;
 mod answers;
@@ -24,6 +25,7 @@ mod erasing;
 mod fences;
 mod fit;
 mod guests;
+pub mod host_check;
 mod migration_checks;
 mod overdue;
 mod power;

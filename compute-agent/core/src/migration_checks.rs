@@ -8,16 +8,40 @@ use berth_domain::agent::{DestinationCheck, Fence, Reply};
 use berth_domain::id::VmUid;
 use berth_domain::migration::MigrateData;
 use berth_domain::migration_tls::{TlsPolicy, TlsReport, agree};
+use berth_domain::name::HostName;
 use berth_domain::refusal::{Refusal, cut};
 use berth_driver_api::{Error, Request};
 
-use super::agent::{Agent, CallId, Effect, Start, Work, reply};
+use super::agent::{Agent, CallId, Effect, Facts, Start, Work, reply};
 use super::answers::Done;
 use super::calls::{Started, precondition};
 use super::guests::Phase;
 
 /// The longest fault that a report carries, in bytes; the wire bounds it too.
 const FAULT_MAX: usize = 512;
+
+impl Facts {
+    /// Returns what is reported of encryption; the fault is why the driver cannot encrypt.
+    #[must_use]
+    pub fn tls_report(&self, fault: Option<String>) -> TlsReport {
+        TlsReport {
+            host: self.host.clone(),
+            policy: self.tls,
+            fault: fault.map(|mut fault| {
+                cut(&mut fault, FAULT_MAX);
+                fault
+            }),
+        }
+    }
+}
+
+/// Returns what to do where a host cannot reach the hypervisor of another one.
+pub(super) fn peer_hint(host: &HostName, uri: &str) -> String {
+    format!(
+        "on host {host}, try virsh --connect {uri} version; check that libvirtd of the other host \
+         listens there, the certificates and the firewall"
+    )
+}
 
 impl Agent {
     /// Answers a destination's check; where guests may come encrypted, the driver is queried first.
@@ -47,26 +71,15 @@ impl Agent {
             storage_id: self.facts.storage_id.clone(),
             driver: self.facts.driver.clone(),
             shared_cpus: self.facts.topology.shared(),
-            tls: Some(self.tls_report(fault)),
+            tls: Some(self.facts.tls_report(fault)),
         })
-    }
-
-    fn tls_report(&self, fault: Option<String>) -> TlsReport {
-        TlsReport {
-            host: self.facts.host.clone(),
-            policy: self.facts.tls,
-            fault,
-        }
     }
 
     /// Returns why the driver cannot encrypt; nothing if it can.
     fn tls_fault(&self, result: Done) -> Result<Option<String>, Refusal> {
         match result {
             Ok(_) => Ok(None),
-            Err(Error::Refused { mut message }) => {
-                cut(&mut message, FAULT_MAX);
-                Ok(Some(message))
-            }
+            Err(Error::Refused { message }) => Ok(Some(message)),
             Err(error) => Err(self.refusal(&error)),
         }
     }
@@ -150,10 +163,7 @@ impl Agent {
         precondition("PEER_UNREACHABLE", message)
             .with("host", host)
             .with("migration_uri", uri)
-            .with_hint(format!(
-                "on host {host}, try virsh --connect {uri} version; check that libvirtd of the other \
-                 host listens there, the certificates and the firewall"
-            ))
+            .with_hint(peer_hint(host, uri))
     }
 
     fn agreed(
@@ -162,7 +172,7 @@ impl Agent {
         fault: Option<String>,
     ) -> Result<bool, Refusal> {
         let (there, uri) = (destination.tls.as_ref(), &destination.migration_uri);
-        agree(&self.tls_report(fault), there, uri)
+        agree(&self.facts.tls_report(fault), there, uri)
     }
 
     /// Refuses a transfer in plain text where encryption is required.

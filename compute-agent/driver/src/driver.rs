@@ -28,6 +28,8 @@ pub struct Info {
     pub driver: String,
     /// The hypervisor and its version, for people.
     pub hypervisor: String,
+    /// The version that decides where guests can move to, as `7.2.0`. Empty: without guests.
+    pub version: String,
     /// Where another hypervisor of this kind sends guests to.
     pub migration_uri: String,
 }

@@ -13,6 +13,7 @@
 //! | `shell` | owns the core, performs its driver requests on threads |
 //! | `transfers` | waiters for the end of a transfer |
 //! | `service` | what conductors call |
+//! | `host_check` | what is right and wrong with this host, and whether it reaches others |
 //! | `grants` | whether the scheduler granted a call |
 //! | `disks` | the disks of guests that are off, fetched from and served to other agents |
 //! | `guest_volumes` | the volumes of guests, marked as theirs while they run |
@@ -37,6 +38,7 @@ pub mod error;
 pub mod flags;
 mod grants;
 mod guest_volumes;
+mod host_check;
 mod hypervisor;
 pub mod migration_tls;
 mod no_driver;

@@ -67,6 +67,7 @@ impl Driver for NoDriver {
         Ok(Info {
             driver: NO_DRIVER.to_owned(),
             hypervisor: NO_DRIVER.to_owned(),
+            version: String::new(),
             migration_uri: NO_DRIVER.to_owned(),
         })
     }

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use berth_agent_core::{Agent, Event, Facts};
 use berth_domain::host::HostReport;
+use berth_domain::host_check::{CheckOutcome, HostFinding};
 use berth_domain::id::{Incarnation, TimeMs};
-use berth_domain::migration_tls::TlsPolicy;
 use berth_domain::name::HostName;
 use berth_domain::version::ServiceVersion;
 use berth_driver::{Driver, Known};
@@ -33,6 +33,7 @@ use crate::disks::{Fetches, Readers};
 use crate::error::Error;
 use crate::grants::Grants;
 use crate::guest_volumes::{GuestVolumes, NoVolumes};
+use crate::host_check::{Checks, Sources};
 use crate::pmem::{self, Memories};
 use crate::reality::Messenger;
 use crate::registration::Registration;
@@ -71,6 +72,7 @@ pub struct ComputeAgent {
     volumes: Option<Managed>,
     tls: Option<Tls>,
     grants: Grants,
+    checks: Checks,
 }
 
 /// Returns the certificates, if it has any.
@@ -138,6 +140,7 @@ impl ComputeAgent {
             memories,
             watchdog,
             (mut volumes, guest_volumes),
+            checks,
         ) = woken.map_err(|_| Error::Task("the start"))??;
         if let Some(volumes) = &mut volumes {
             volumes.listen()?;
@@ -161,6 +164,7 @@ impl ComputeAgent {
             volumes,
             tls,
             grants,
+            checks,
         })
     }
 
@@ -260,6 +264,7 @@ impl ComputeAgent {
             fetches,
             readers,
             grants: self.grants,
+            checks: self.checks,
         };
         let certificates = self.tls.clone();
         let certificates = certificates.map(|tls| tokio::spawn(tls.follow(stopping.clone())));
@@ -366,6 +371,7 @@ type Woken = (
     Option<Memories>,
     Option<Watchdog>,
     (Option<Managed>, GuestVolumes),
+    Checks,
 );
 
 /// Does what blocks at the start.
@@ -409,18 +415,13 @@ fn wake(config: Config, valid: &Valid, address: SocketAddr) -> Result<Woken, Err
         "connected to the hypervisor"
     );
     let advertise = config.listening.advertised(address);
+    let sources = Sources::of(&config);
     let storage_id = config
         .storage_id
         .unwrap_or_else(|| format!("host:{}", valid.name));
     let tls = config
         .migration
         .policy(config.listening.encryption.is_configured());
-    if tls != TlsPolicy::Off
-        && config.driver != DriverKind::None
-        && let Err(error) = driver.check_tls()
-    {
-        tracing::warn!(%error, "live migrations cannot be encrypted");
-    }
     let incarnation = Incarnation(Uuid::new_v4());
     let version = ServiceVersion(config.service_version);
     let facts = Facts {
@@ -438,6 +439,10 @@ fn wake(config: Config, valid: &Valid, address: SocketAddr) -> Result<Woken, Err
             DriverKind::None => 0,
         },
     };
+    let checks = Checks::new(facts.clone(), driver.clone(), sources);
+    if config.driver != DriverKind::None {
+        log_findings(&checks.own());
+    }
     let report = HostReport {
         agent_address: match config.listening.encryption.is_configured() {
             true => format!("https://{advertise}"),
@@ -470,5 +475,15 @@ fn wake(config: Config, valid: &Valid, address: SocketAddr) -> Result<Woken, Err
         memories,
         watchdog,
         (volumes, guest_volumes),
+        checks,
     ))
+}
+
+/// Logs what guests will not find on this host, which starts nevertheless: other guests may need less.
+fn log_findings(findings: &[HostFinding]) {
+    let bad = findings.iter().filter(|f| f.outcome != CheckOutcome::Ok);
+    for finding in bad {
+        let hint = finding.hint.as_deref().unwrap_or_default();
+        tracing::warn!(check = finding.check, hint, "{}", finding.message);
+    }
 }

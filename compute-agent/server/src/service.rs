@@ -15,10 +15,10 @@ use berth_proto::agent::v1::compute_agent_service_server::ComputeAgentService;
 use berth_proto::agent::v1::{
     AbortLiveMigrationRequest, AbortLiveMigrationResponse, CheckCanLiveMigrateDestinationRequest,
     CheckCanLiveMigrateDestinationResponse, CheckCanLiveMigrateSourceRequest,
-    CheckCanLiveMigrateSourceResponse, CopyDiskRequest, CopyDiskResponse, DestroyVmRequest,
-    DestroyVmResponse, Domain, DropDisksRequest, DropDisksResponse, DropImageRequest,
-    DropImageResponse, FetchDisksRequest, FetchDisksResponse, FitLiveMigrationRequest,
-    FitLiveMigrationResponse, ForceCompleteLiveMigrationRequest,
+    CheckCanLiveMigrateSourceResponse, CheckHostRequest, CheckHostResponse, CopyDiskRequest,
+    CopyDiskResponse, DestroyVmRequest, DestroyVmResponse, Domain, DropDisksRequest,
+    DropDisksResponse, DropImageRequest, DropImageResponse, FetchDisksRequest, FetchDisksResponse,
+    FitLiveMigrationRequest, FitLiveMigrationResponse, ForceCompleteLiveMigrationRequest,
     ForceCompleteLiveMigrationResponse, GetAgentInfoRequest, GetAgentInfoResponse,
     GetDomainRequest, GetDomainResponse, GetTransferRequest, GetTransferResponse,
     ListDomainsRequest, ListDomainsResponse, LiveMigrationRequest, LiveMigrationResponse,
@@ -42,6 +42,7 @@ use tonic::{Request, Response, Status};
 
 use crate::disks::{self, Fetches, Readers};
 use crate::grants::Grants;
+use crate::host_check::{self, Checks};
 use crate::no_driver;
 use crate::shell::Handle;
 
@@ -66,6 +67,7 @@ pub(crate) struct AgentApi {
     pub(crate) fetches: Fetches,
     pub(crate) readers: Readers,
     pub(crate) grants: Grants,
+    pub(crate) checks: Checks,
 }
 
 type Answered<T> = Result<Response<T>, Status>;
@@ -136,7 +138,7 @@ fn line(caller: Option<&Identity>, method: &str, fence: &Fence) -> audit::Line {
 }
 
 /// Returns this machine's wall clock. A clock before 1970 was never set: no grant is valid then.
-fn wall() -> TimeMs {
+pub(crate) fn wall() -> TimeMs {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let ms = since.map_or(0, |elapsed| elapsed.as_millis());
     TimeMs(u64::try_from(ms).unwrap_or(u64::MAX))
@@ -387,6 +389,14 @@ impl ComputeAgentService for AgentApi {
             disks::serve::send(disks, &reading, &stopping, &sender, refusal);
         });
         Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+
+    async fn check_host(&self, request: Request<CheckHostRequest>) -> Answered<CheckHostResponse> {
+        self.examine_driver()?;
+        let (peers, timeout) = host_check::read(request.into_inner())?;
+        let checked = self.checks.check(peers, timeout).await;
+        let report = checked.map_err(|refusal| to_status(&refusal))?;
+        Ok(Response::new((&report).into()))
     }
 
     type ReadConsoleStream = ReceiverStream<Result<ReadConsoleResponse, Status>>;

@@ -68,6 +68,8 @@ pub(super) const TABLE: &[Row] = &[
             ("DropDisks", C),
             // The agent of another host, where a guest's disks go.
             ("ReadDisks", A),
+            // It connects to other hosts: for those who change something, through a conductor.
+            ("CheckHost", C),
         ],
     ),
     (

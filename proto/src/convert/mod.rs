@@ -29,6 +29,7 @@ pub mod flavor;
 pub mod grant;
 pub mod hint;
 pub mod host;
+pub mod host_check;
 pub mod import;
 pub mod instance;
 pub mod memory;

@@ -103,6 +103,7 @@ round_trips! {
     fences: values::agent::fence() => agent::v1::Fence;
     migrate_data: values::agent::migrate_data() => agent::v1::MigrateData;
     destination_checks: values::agent::destination_check() => agent::v1::DestinationCheck;
+    host_checks: values::agent::host_check() => agent::v1::CheckHostResponse;
     expectations: values::expected() => host::v1::ExpectedDomain;
     comparisons: values::comparison() => host::v1::DomainComparison;
     domain_statuses: values::agent::domain_status() => agent::v1::DomainStatus;

@@ -6,6 +6,7 @@
 mod disks;
 mod erasing;
 mod fencing;
+mod host_check;
 mod hostile;
 mod migration;
 mod migration_tls;

@@ -362,6 +362,7 @@ impl Driver for LibvirtDriver {
         Ok(Info {
             driver: "libvirt".to_owned(),
             hypervisor: format!("QEMU {qemu} through libvirt {libvirt}"),
+            version: qemu.to_string(),
             migration_uri: self.config.migration_uri.clone(),
         })
     }
@@ -534,8 +535,8 @@ impl Driver for LibvirtDriver {
         destination: &DomainSpec,
         sending: &Sending,
     ) -> Result<(), Error> {
-        let domain = self.find_ours(vm)?.ok_or(Error::Absent { vm })?;
         peer::check_uri(destination_uri)?;
+        let domain = self.find_ours(vm)?.ok_or(Error::Absent { vm })?;
         let settings = &self.config.settings;
         let migration = self.migration(&domain, destination_uri, destination, sending)?;
         disk::leaves(vm, !sending.copies.is_empty(), settings)?;

@@ -243,6 +243,7 @@ impl Driver for SimDriver {
         Ok(Info {
             driver: "sim".to_owned(),
             hypervisor: format!("simulated {}", env!("CARGO_PKG_VERSION")),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
             migration_uri: self.migration_uri.clone(),
         })
     }

@@ -4,7 +4,8 @@ use berth_domain::agent::{
     Call, DestinationCheck, DiskSource, DomainState, DomainStatus, Fence, FetchDisks, FitVerdict,
     Reply, Side,
 };
-use berth_domain::id::{ClaimId, MigrationId, VmUid};
+use berth_domain::host_check::{CheckOutcome, HostCheck, HostFinding};
+use berth_domain::id::{ClaimId, MigrationId, TimeMs, VmUid};
 use berth_domain::instance::VcpuId;
 use berth_domain::migration::MigrateData;
 use berth_domain::migration_tls::{TlsPolicy, TlsReport};
@@ -48,6 +49,39 @@ fn tls_report() -> impl Strategy<Value = TlsReport> {
         policy,
         fault,
     })
+}
+
+fn host_finding() -> impl Strategy<Value = HostFinding> {
+    let outcome = select(CheckOutcome::ALL.to_vec());
+    let hint = option::of("[a-z ]{1,20}");
+    (
+        host_name(),
+        option::of(host_name()),
+        outcome,
+        "[a-z]{1,20}",
+        hint,
+    )
+        .prop_map(|(host, peer, outcome, text, hint)| HostFinding {
+            check: text.clone(),
+            host,
+            peer,
+            outcome,
+            message: text,
+            hint,
+        })
+}
+
+pub(crate) fn host_check() -> impl Strategy<Value = HostCheck> {
+    let findings = vec(host_finding(), 0..4);
+    (host_name(), findings, TEXT, tls_report(), any::<u32>()).prop_map(
+        |(host, findings, hypervisor_version, tls, ms)| HostCheck {
+            host,
+            findings,
+            hypervisor_version,
+            tls,
+            wall_clock: TimeMs(ms.into()),
+        },
+    )
 }
 
 pub(crate) fn migrate_data() -> impl Strategy<Value = MigrateData> {
