@@ -17,6 +17,7 @@
 //! | `supervisor` | which operations this conductor carries out, and its leases |
 //! | `driver` | one operation: effects to calls, answers to events |
 //! | `scheduler`, `agents` | the calls themselves |
+//! | `host_check` | checks of hosts and of the connections between them |
 //! | `fence` | the fence command: proof that a host is off |
 //! | `registration` | telling the cluster that this conductor is there |
 //! | [`config`], [`flags`] | its configuration and its command line |
@@ -34,6 +35,7 @@ pub mod error;
 mod fence;
 pub mod flags;
 mod grants;
+mod host_check;
 mod migration;
 mod phases;
 mod power;

@@ -25,7 +25,9 @@ use berth_proto::cluster::v1::{
 use berth_proto::convert::operation::Advance;
 use berth_proto::convert::{Invalid, ResourceName as _, field};
 use berth_proto::host::v1::host_service_client::HostServiceClient;
-use berth_proto::host::v1::{FenceHostRequest, GetHostRequest, VerifyFenceRequest};
+use berth_proto::host::v1::{
+    FenceHostRequest, GetHostRequest, ListHostsRequest, VerifyFenceRequest,
+};
 use berth_proto::operation::v1::operation_service_client::OperationServiceClient;
 use berth_proto::operation::v1::{
     CancelOperationRequest, ForceCompleteOperationRequest, GetOperationRequest, LeaseHold,
@@ -131,7 +133,9 @@ fn refusal(status: Status) -> Refusal {
     status::from_status(&status)
 }
 
-fn is_without_method(status: &Status) -> bool {
+/// Returns whether the program of an earlier build answers: without certificates it does not know the
+/// method, with them it has no role for it.
+pub(crate) fn is_without_method(status: &Status) -> bool {
     matches!(
         status.code(),
         tonic::Code::Unimplemented | tonic::Code::PermissionDenied
@@ -579,6 +583,34 @@ impl Scheduler {
         };
         let answer = read!(self, HostServiceClient.get_host, request).map_err(refusal)?;
         field::required(answer.host, "host").map_err(unreadable)
+    }
+
+    /// Returns the hosts that match, in the order of their names, at most `max`.
+    pub(crate) async fn hosts(
+        &self,
+        matches: impl Fn(&Host) -> bool,
+        max: usize,
+    ) -> Result<Vec<Host>, Refusal> {
+        let mut hosts: Vec<Host> = Vec::new();
+        let mut page_token = String::new();
+        loop {
+            let request = ListHostsRequest {
+                page_token,
+                ..ListHostsRequest::default()
+            };
+            let answer = read!(self, HostServiceClient.list_hosts, request).map_err(refusal)?;
+            for summary in answer.hosts {
+                let host: Host = field::required(summary.host, "host").map_err(unreadable)?;
+                if matches(&host) {
+                    hosts.push(host);
+                }
+            }
+            page_token = answer.next_page_token;
+            if page_token.is_empty() || hosts.len() >= max {
+                hosts.truncate(max);
+                return Ok(hosts);
+            }
+        }
     }
 
     /// Looks up a fence before its command runs: returns the host if it was recorded before.

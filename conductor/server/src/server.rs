@@ -26,6 +26,7 @@ use crate::config::Config;
 use crate::driver::Tools;
 use crate::error::Error;
 use crate::fence::FenceCommand;
+use crate::host_check::Checks;
 use crate::registration;
 use crate::scheduler::Scheduler;
 use crate::service::ConductorApi;
@@ -148,6 +149,7 @@ impl Conductor {
             tools,
             supervisor: handle,
             stopping: stopping.clone(),
+            checks: Checks::new(),
         };
         let certificates = self.tls.clone();
         let certificates = certificates.map(|tls| tokio::spawn(tls.follow(stopping.clone())));

@@ -11,15 +11,16 @@ use berth_domain::refusal::{Code, Refusal};
 use berth_domain::version::Feature;
 use berth_proto::conductor::v1::conductor_service_server::ConductorService;
 use berth_proto::conductor::v1::{
-    AbortMigrationRequest, AbortMigrationResponse, ConfirmResizeRequest, ConfirmResizeResponse,
-    CreateVmRequest, CreateVmResponse, DeleteVmRequest, DeleteVmResponse, DrainHostRequest,
-    EvacuateVmRequest, EvacuateVmResponse, FenceHostRequest, FenceHostResponse,
-    ForceCompleteMigrationRequest, ForceCompleteMigrationResponse, GetServiceInfoRequest,
-    GetServiceInfoResponse, MigrateVmRequest, MigrateVmResponse, ReadConsoleRequest,
-    RebootVmRequest, RebootVmResponse, RebuildVmRequest, RebuildVmResponse, ResizeVmRequest,
-    ResizeVmResponse, RevertResizeRequest, RevertResizeResponse, ShelveVmRequest, ShelveVmResponse,
-    SnapshotVmRequest, SnapshotVmResponse, StartVmRequest, StartVmResponse, StopVmRequest,
-    StopVmResponse, UnshelveVmRequest, UnshelveVmResponse, WatchMigrationRequest,
+    AbortMigrationRequest, AbortMigrationResponse, CheckHostsRequest, CheckHostsResponse,
+    ConfirmResizeRequest, ConfirmResizeResponse, CreateVmRequest, CreateVmResponse,
+    DeleteVmRequest, DeleteVmResponse, DrainHostRequest, EvacuateVmRequest, EvacuateVmResponse,
+    FenceHostRequest, FenceHostResponse, ForceCompleteMigrationRequest,
+    ForceCompleteMigrationResponse, GetServiceInfoRequest, GetServiceInfoResponse,
+    MigrateVmRequest, MigrateVmResponse, ReadConsoleRequest, RebootVmRequest, RebootVmResponse,
+    RebuildVmRequest, RebuildVmResponse, ResizeVmRequest, ResizeVmResponse, RevertResizeRequest,
+    RevertResizeResponse, ShelveVmRequest, ShelveVmResponse, SnapshotVmRequest, SnapshotVmResponse,
+    StartVmRequest, StartVmResponse, StopVmRequest, StopVmResponse, UnshelveVmRequest,
+    UnshelveVmResponse, WatchMigrationRequest,
 };
 use berth_proto::convert::{ResourceName as _, field};
 use berth_proto::scheduler::v1::{
@@ -32,6 +33,7 @@ use tonic::{Request, Response, Status};
 
 use crate::console::{self, Console};
 use crate::driver::Tools;
+use crate::host_check::Checks;
 use crate::migration::{self, Watch};
 use crate::scheduler::Begun;
 use crate::supervisor::Handle;
@@ -43,6 +45,7 @@ pub(crate) struct ConductorApi {
     pub(crate) tools: Tools,
     pub(crate) supervisor: Handle,
     pub(crate) stopping: CancellationToken,
+    pub(crate) checks: Checks,
 }
 
 impl ConductorApi {
@@ -436,6 +439,18 @@ impl ConductorService for ConductorApi {
         let operation = migration::force_complete(&api.tools, id, request.request_id).await?;
         let operation = Some(operation);
         Ok(Response::new(ForceCompleteMigrationResponse { operation }))
+    }
+
+    async fn check_hosts(
+        &self,
+        request: Request<CheckHostsRequest>,
+    ) -> Result<Response<CheckHostsResponse>, Status> {
+        let api = self.for_user(&request);
+        let checked = api.checks.check(&api.tools, request.into_inner());
+        tokio::select! {
+            checked = checked => Ok(Response::new(checked?)),
+            () = api.stopping.cancelled() => Err(Status::unavailable("the conductor is stopping")),
+        }
     }
 
     async fn get_service_info(

@@ -131,6 +131,7 @@ pub(super) const TABLE: &[Row] = &[
             ("WatchMigration", O | R),
             ("AbortMigration", O),
             ("ForceCompleteMigration", O),
+            ("CheckHosts", O),
         ],
     ),
     ("berth.event.v1.EventService", &[("Watch", C | V | O | R)]),

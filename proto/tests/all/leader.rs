@@ -16,15 +16,16 @@ use berth_proto::conductor::v1::conductor_service_server::{
     ConductorService, ConductorServiceServer,
 };
 use berth_proto::conductor::v1::{
-    AbortMigrationRequest, AbortMigrationResponse, ConfirmResizeRequest, ConfirmResizeResponse,
-    CreateVmRequest, CreateVmResponse, DeleteVmRequest, DeleteVmResponse, DrainHostRequest,
-    DrainHostResponse, EvacuateVmRequest, EvacuateVmResponse, FenceHostRequest, FenceHostResponse,
-    ForceCompleteMigrationRequest, ForceCompleteMigrationResponse, GetServiceInfoRequest,
-    GetServiceInfoResponse, MigrateVmRequest, MigrateVmResponse, ReadConsoleRequest,
-    ReadConsoleResponse, RebootVmRequest, RebootVmResponse, RebuildVmRequest, RebuildVmResponse,
-    ResizeVmRequest, ResizeVmResponse, RevertResizeRequest, RevertResizeResponse, ShelveVmRequest,
-    ShelveVmResponse, SnapshotVmRequest, SnapshotVmResponse, StartVmRequest, StartVmResponse,
-    StopVmRequest, StopVmResponse, UnshelveVmRequest, UnshelveVmResponse, WatchMigrationRequest,
+    AbortMigrationRequest, AbortMigrationResponse, CheckHostsRequest, CheckHostsResponse,
+    ConfirmResizeRequest, ConfirmResizeResponse, CreateVmRequest, CreateVmResponse,
+    DeleteVmRequest, DeleteVmResponse, DrainHostRequest, DrainHostResponse, EvacuateVmRequest,
+    EvacuateVmResponse, FenceHostRequest, FenceHostResponse, ForceCompleteMigrationRequest,
+    ForceCompleteMigrationResponse, GetServiceInfoRequest, GetServiceInfoResponse,
+    MigrateVmRequest, MigrateVmResponse, ReadConsoleRequest, ReadConsoleResponse, RebootVmRequest,
+    RebootVmResponse, RebuildVmRequest, RebuildVmResponse, ResizeVmRequest, ResizeVmResponse,
+    RevertResizeRequest, RevertResizeResponse, ShelveVmRequest, ShelveVmResponse,
+    SnapshotVmRequest, SnapshotVmResponse, StartVmRequest, StartVmResponse, StopVmRequest,
+    StopVmResponse, UnshelveVmRequest, UnshelveVmResponse, WatchMigrationRequest,
     WatchMigrationResponse,
 };
 use berth_proto::convert::agent::FencedCall;
@@ -207,6 +208,13 @@ impl ConductorService for Service {
         &self,
         _: Request<ForceCompleteMigrationRequest>,
     ) -> Result<Response<ForceCompleteMigrationResponse>, Status> {
+        Err(Status::unimplemented("not served here"))
+    }
+
+    async fn check_hosts(
+        &self,
+        _: Request<CheckHostsRequest>,
+    ) -> Result<Response<CheckHostsResponse>, Status> {
         Err(Status::unimplemented("not served here"))
     }
 }
