@@ -254,6 +254,8 @@ pub enum Host {
         /// Name of the host
         host: String,
     },
+    /// Check hosts, and the connections between them
+    Check(HostCheck),
     /// Stop placing VMs on a host; those that run there stay
     Cordon {
         /// Name of the host
@@ -292,6 +294,30 @@ pub enum Host {
     /// Manage the persistent memory of a host
     #[command(subcommand)]
     Pmem(HostPmem),
+}
+
+/// Arguments of `berth host check`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Each agent checks its hypervisor, certificates, directories, huge pages and
+clock, and connects to the hypervisors of the others as before a live migration.
+Nothing is changed. Without HOST all hosts that are UP are checked; without
+--peer each with all hosts that are UP. At most 32 hosts take part in a check.
+Example: a new host, with two of the others:
+  berth host check m4 --peer m2 m3
+
+Exit status: 0 when no result is FAILED, 1 otherwise.")]
+pub struct HostCheck {
+    /// Names of the hosts
+    #[arg(value_name = "HOST")]
+    pub hosts: Vec<String>,
+    /// Hosts with which they exchange VMs
+    #[arg(long = "peer", value_name = "HOST", num_args = 1..)]
+    pub peers: Vec<String>,
+    /// Longest duration of the check in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=60))]
+    pub timeout: u64,
 }
 
 /// Verbs of a host's persistent memory.

@@ -1,5 +1,6 @@
 //! `berth host`: looks at hosts and keeps guests off them.
 
+pub mod check;
 mod drain;
 mod signals;
 
@@ -32,6 +33,7 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
         Verb::List { memory: false } => list(session).await,
         Verb::List { memory: true } => signals::list(session).await,
         Verb::Show { host } => show(session, &host).await,
+        Verb::Check(arguments) => check::run(session, arguments).await,
         Verb::Cordon { host } => {
             let request = CordonHostRequest {
                 name: resource("hosts", &host),

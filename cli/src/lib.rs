@@ -169,6 +169,10 @@ fn fail(error: &anyhow::Error, format: Format) -> ExitCode {
         // The output explains why.
         return ExitCode::from(EXIT_UNHEALTHY);
     }
+    if error.is::<host::check::Failed>() {
+        // The output explains why.
+        return ExitCode::from(EXIT_REFUSED);
+    }
     let refusal = error.downcast_ref::<Refusal>();
     match (format, refusal) {
         (Format::Table, Some(refusal)) => output::message(output::refusal(refusal)),

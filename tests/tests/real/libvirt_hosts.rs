@@ -211,14 +211,16 @@ pub(crate) fn the_documented_host_boots_and_moves_a_guest() {
                 assert_eq!(shells[index].machine, name);
             }
         }
-        if commands.contains("berth vm create") {
-            give_images(&lab);
+        if commands.contains("berth host check") {
             let shell = &mut shells[0];
             eventually("two hosts", || {
                 let (_, printed) = shell.command("berth host list");
                 let up = printed.matches(" UP ").count();
                 (up == 2).then_some(()).ok_or(printed)
             });
+        }
+        if commands.contains("berth vm create") {
+            give_images(&lab);
         }
         // The commands for m2 are those for m3 with another name.
         let on_both = block.machine == "m2" && !commands.contains("virsh");
@@ -238,6 +240,12 @@ pub(crate) fn the_documented_host_boots_and_moves_a_guest() {
     let (good, printed) = shells[1].command("systemctl stop libvirtd.service");
     assert!(good, "{printed}");
     let shell = &mut shells[0];
+    eventually("a check that names it", || {
+        let (good, printed) = shell.command("berth host check");
+        assert!(!good, "{printed}");
+        let named = printed.contains("cannot reach the hypervisor at qemu+tls://m2/system");
+        named.then_some(()).ok_or(printed)
+    });
     eventually("a refusal before anything moves", || {
         let (good, printed) = shell.command("berth vm migrate web --host m2");
         assert!(!good, "{printed}");

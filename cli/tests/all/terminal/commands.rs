@@ -8,6 +8,7 @@ pub(super) const COMMANDS: &[&str] = &[
     "host list",
     "host list --memory",
     "host show x",
+    "host check x --peer y",
     "host cordon x",
     "host uncordon x",
     "host drain x",

@@ -253,7 +253,7 @@ fn benign_text(message: &str, field: &str, round: usize) -> String {
         (
             _,
             "host" | "hosts" | "requested_host" | "excluded_hosts" | "source" | "destination"
-            | "worst_host" | "unreported_hosts" | "to_host" | "remains_on" | "moved",
+            | "worst_host" | "unreported_hosts" | "to_host" | "remains_on" | "moved" | "peer",
         ) => "hosts/x",
         (_, "vm" | "attached_vm") => "vms/x",
         (_, "claim" | "source_claim" | "destination_claim" | "hit_claims") => "claims/UUID",
