@@ -115,6 +115,13 @@ impl Host {
         }
     }
 
+    /// Returns the same host with more configuration of its agent: keys of `[sim]`, then other tables.
+    #[must_use]
+    pub fn with_config(mut self, more: &str) -> Self {
+        self.config_more = more.to_owned();
+        self
+    }
+
     /// Returns the same host with these PCI functions and these rules about them.
     #[must_use]
     pub fn with_pci(mut self, functions: &str, rules: &str) -> Self {

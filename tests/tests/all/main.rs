@@ -15,6 +15,7 @@ mod demo;
 mod devices;
 mod fencing;
 mod gate;
+mod host_check;
 mod learnt_schedulers;
 mod placement_cli;
 mod processes;
