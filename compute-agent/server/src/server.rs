@@ -441,7 +441,9 @@ fn wake(config: Config, valid: &Valid, address: SocketAddr) -> Result<Woken, Err
     };
     let checks = Checks::new(facts.clone(), driver.clone(), sources);
     if config.driver != DriverKind::None {
-        log_findings(&checks.own());
+        let checks = checks.clone();
+        // A file system that hangs does not hold the agent up.
+        std::thread::spawn(move || log_findings(&checks.own()));
     }
     let report = HostReport {
         agent_address: match config.listening.encryption.is_configured() {
