@@ -28,7 +28,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
 use crate::config::{Config, DriverKind};
-use crate::service::wall;
+use crate::wall_clock::wall;
 
 /// How many checks may be under way.
 const CHECKS_MAX: usize = 2;

@@ -1,12 +1,12 @@
 //! The gRPC API of the agent: requests into calls, replies into responses.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use berth_agent_core::Facts;
 use berth_domain::agent::{Call, Fence, Reply};
 use berth_domain::host::NO_DRIVER;
-use berth_domain::id::{MigrationId, TimeMs, VmUid};
+use berth_domain::id::{MigrationId, VmUid};
 use berth_domain::name::VmName;
 use berth_domain::refusal::{Code, Refusal};
 use berth_driver::{Driver, Error, Known};
@@ -45,6 +45,7 @@ use crate::grants::Grants;
 use crate::host_check::{self, Checks};
 use crate::no_driver;
 use crate::shell::Handle;
+use crate::wall_clock::wall;
 
 /// How often a console that is followed is looked at.
 const FOLLOW_PERIOD: Duration = Duration::from_millis(100);
@@ -135,13 +136,6 @@ fn line(caller: Option<&Identity>, method: &str, fence: &Fence) -> audit::Line {
         vm: fence.vm.to_string(),
         operation: fence.operation.to_string(),
     }
-}
-
-/// Returns this machine's wall clock. A clock before 1970 was never set: no grant is valid then.
-pub(crate) fn wall() -> TimeMs {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    let ms = since.map_or(0, |elapsed| elapsed.as_millis());
-    TimeMs(u64::try_from(ms).unwrap_or(u64::MAX))
 }
 
 fn refusal(error: &Error) -> Refusal {
