@@ -218,7 +218,7 @@ key = "certs/csi-controller-csi-controller-key.pem"
             "--token-auth-file=tokens.csv", "--allow-privileged=true",
             "--service-account-issuer=https://kubernetes.default.svc",
             "--service-account-key-file=sa.pub", "--service-account-signing-key-file=sa.key", *more])
-        wait("the API server is ready", lambda: self.call("GET", "/readyz", raw=True) == b"ok")
+        wait("the API server is ready", lambda: self.call("GET", "/readyz", raw=True) == b"ok", 300)
 
     def make_keys(self):
         ec = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "7"]
