@@ -78,6 +78,20 @@ pub fn valid_until(sent: Duration, duration: Duration) -> Duration {
     sent + duration * 2 / 3
 }
 
+/// Returns how long an operator waits for the API server when it reads and writes the Lease, if its permit
+/// is still valid for `left`.
+///
+/// The active one waits so long that it can try once more before its permit ends. For another one nothing
+/// ends: if it gave up sooner than a loaded API server responds, it would never become active, and its
+/// repetitions would be a load of their own.
+#[must_use]
+pub fn patience(left: Duration, duration: Duration, interval: Duration) -> Duration {
+    match left.is_zero() {
+        true => valid_until(Duration::ZERO, duration),
+        false => interval.max(left / 2),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,6 +139,18 @@ mod tests {
         seen.record(lease("b", "2"), at(115));
         assert_eq!(seen.step("a", INTERVAL, at(116)), Step::Wait(INTERVAL));
         assert_eq!(seen.step("a", INTERVAL, at(130)), Step::Acquire);
+    }
+
+    #[test]
+    fn a_holder_can_try_twice_and_another_one_waits() {
+        let patience = |left| patience(at(left), DURATION, INTERVAL);
+        assert_eq!(patience(0), valid_until(at(0), DURATION));
+        for left in 1..=6 {
+            assert_eq!(patience(left), INTERVAL);
+        }
+        for left in (8..10).step_by(2) {
+            assert_eq!(patience(left) * 2, at(left));
+        }
     }
 
     /// Goal: no two operators may write at once. Method: a holder that renews no more, and another that

@@ -41,6 +41,8 @@ pub(crate) struct Store {
     /// The index of the request that fails.
     pub(crate) fault: Option<(usize, Fault)>,
     pub(crate) versions: u64,
+    /// How long each response takes.
+    pub(crate) delay: Duration,
 }
 
 pub(crate) type Shared = Arc<Mutex<Store>>;
@@ -244,7 +246,7 @@ async fn respond(State(store): State<Shared>, request: Request) -> Response {
     let (path, query) = (parts.uri.path(), parts.uri.query().unwrap_or_default());
     let content_type = parts.headers.get(header::CONTENT_TYPE);
     let is_apply = content_type.is_some_and(|kind| kind == "application/apply-patch+yaml");
-    let (fault, (code, body)) = {
+    let (fault, delay, (code, body)) = {
         let mut store = store.lock().expect("not poisoned");
         let index = store.log.len();
         store
@@ -264,8 +266,9 @@ async fn respond(State(store): State<Shared>, request: Request) -> Response {
                 store.handle(&parts.method, (path, query), is_apply, &body)
             }
         };
-        (fault, response)
+        (fault, store.delay, response)
     };
+    tokio::time::sleep(delay).await;
     let text = match fault {
         Some(Fault::Hangs) => std::future::pending().await,
         Some(Fault::Garbage) => "<html>".to_owned(),

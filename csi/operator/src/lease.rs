@@ -14,7 +14,7 @@ use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
 use tokio::sync::watch;
 
-use crate::election::{Lease, Seen, Step, valid_until};
+use crate::election::{Lease, Seen, Step, patience, valid_until};
 use crate::plan::Key;
 use crate::reconcile::{ApiServer, Error, FIELD_MANAGER};
 
@@ -60,7 +60,8 @@ impl Holder {
     pub async fn run(&mut self) {
         let interval = self.duration / RENEWALS;
         loop {
-            let wait = match tokio::time::timeout(interval, self.round(interval)).await {
+            let patience = patience(self.server.permit.left(), self.duration, interval);
+            let wait = match tokio::time::timeout(patience, self.round(interval)).await {
                 Ok(Ok(wait)) => wait,
                 Ok(Err(error)) => {
                     let error = berth_process::error_chain(&error);

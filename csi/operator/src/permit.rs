@@ -6,7 +6,7 @@
 //! Invariant: not valid before the first extension, nor after the end of the last one.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Until when an operator may write. Clones share it.
 #[derive(Clone, Debug)]
@@ -49,9 +49,18 @@ impl Permit {
     /// Returns whether writes are permitted now.
     #[must_use]
     pub fn is_valid(&self) -> bool {
-        self.until.as_ref().is_none_or(|until| {
-            let until = until.lock().unwrap_or_else(PoisonError::into_inner);
-            until.is_some_and(|until| Instant::now() < until)
+        !self.left().is_zero()
+    }
+
+    /// Returns for how long writes are still permitted.
+    #[must_use]
+    pub fn left(&self) -> Duration {
+        let Some(until) = &self.until else {
+            return Duration::MAX;
+        };
+        let until = until.lock().unwrap_or_else(PoisonError::into_inner);
+        until.map_or(Duration::ZERO, |until| {
+            until.saturating_duration_since(Instant::now())
         })
     }
 }
@@ -64,8 +73,6 @@ impl Default for Permit {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]
@@ -74,9 +81,9 @@ mod tests {
         let other = permit.clone();
         assert!(!permit.is_valid());
         permit.extend(Instant::now() + Duration::from_secs(60));
-        assert!(other.is_valid());
+        assert!(other.is_valid() && other.left() <= Duration::from_secs(60));
         other.extend(Instant::now());
-        assert!(!permit.is_valid());
+        assert!(!permit.is_valid() && permit.left().is_zero());
         other.extend(Instant::now() + Duration::from_secs(60));
         permit.end();
         assert!(!other.is_valid());

@@ -48,6 +48,29 @@ async fn one_of_two_is_active() {
     assert_eq!(stored(&store), ("b".to_owned(), 3));
 }
 
+/// Goal: an API server that takes longer than the interval between two renewals does not keep every operator
+/// from becoming active.
+#[tokio::test]
+async fn a_slow_server_has_an_active_operator() {
+    let (store, server) = start().await;
+    let mut a = holder(&server, "a");
+    a.duration = Duration::from_secs(5);
+    // A round is two requests.
+    store.lock().expect("not poisoned").delay = a.duration / RENEWALS * 2 / 3;
+    let (sender, mut leading) = watch::channel(false);
+    a.leading = sender;
+    let elected = async {
+        tokio::select! {
+            () = a.run() => {}
+            seen = leading.wait_for(|leading| *leading) => assert!(*seen.expect("it runs")),
+        }
+    };
+    let patience = Duration::from_secs(60);
+    tokio::time::timeout(patience, elected)
+        .await
+        .expect("elected");
+}
+
 /// Goal: an operator whose lease was taken over while it was suspended does not write.
 #[tokio::test]
 async fn a_lease_that_was_taken_over_ends_the_permit() {
