@@ -2,6 +2,7 @@
 //! leaves everything as it is where it refuses. Method: passes against the server of
 //! [`crate::fake_server`] and schedulers of which the responses are in the cache.
 
+mod recorded;
 mod restarts;
 mod upgrades;
 
