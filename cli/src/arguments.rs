@@ -300,7 +300,7 @@ pub enum Host {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Each agent checks its hypervisor, certificates, directories, huge pages and
-clock, and connects to the hypervisors of the others as before a live migration.
+clock, and connects to the hypervisors of the others as before a migration.
 Nothing is changed. Without HOST all hosts that are UP are checked; without
 --peer each with all hosts that are UP. At most 32 hosts take part in a check.
 Example: a new host, with two of the others:

@@ -149,7 +149,7 @@ pub struct HostCheck {
 
 /// What came of calling the agent of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum CheckReply {
     /// It reported.
     Report {
         /// The report.
@@ -181,7 +181,7 @@ pub struct CheckedHost {
     /// Where its agent is reached.
     pub agent_address: String,
     /// What came of calling its agent.
-    pub answer: Answer,
+    pub reply: CheckReply,
     /// Whether it is checked itself, or only as a peer of others.
     pub is_checked: bool,
 }
@@ -210,8 +210,8 @@ fn of_host(host: &CheckedHost) -> Vec<HostFinding> {
     let agent = |outcome, message: String, hint: String| {
         vec![HostFinding::new(check::AGENT, name, outcome, message, hint)]
     };
-    match &host.answer {
-        Answer::Report { report, between } => {
+    match &host.reply {
+        CheckReply::Report { report, between } => {
             let own = host.is_checked;
             let reported = report.findings.iter();
             let mut all: Vec<_> = reported
@@ -223,20 +223,20 @@ fn of_host(host: &CheckedHost) -> Vec<HostFinding> {
             }
             all
         }
-        Answer::Refused { message } => agent(
+        CheckReply::Refused { message } => agent(
             CheckOutcome::Unknown,
             format!("the agent at {address} refuses the check: {message}"),
             "repeat the check a moment later".to_owned(),
         ),
-        Answer::Silent { message } => agent(
+        CheckReply::Silent { message } => agent(
             CheckOutcome::Failed,
-            format!("the agent at {address} does not answer: {message}"),
+            format!("the agent at {address} does not reply: {message}"),
             format!(
                 "on host {name}, look at the agent (systemctl status berth-compute-agent) and its log; \
                  check the network and the firewall between the conductor and the host"
             ),
         ),
-        Answer::TooOld => agent(
+        CheckReply::TooOld => agent(
             CheckOutcome::Unknown,
             "the agent is too old to check its host".to_owned(),
             format!("upgrade the agent of host {name}"),
@@ -283,8 +283,8 @@ fn of_pair(source: &CheckedHost, destination: &CheckedHost) -> Vec<HostFinding> 
             HostFinding::new(check::DRIVER, from, CheckOutcome::Warning, message, hint).with(to),
         ];
     }
-    let (Answer::Report { report: here, .. }, Answer::Report { report: there, .. }) =
-        (&source.answer, &destination.answer)
+    let (CheckReply::Report { report: here, .. }, CheckReply::Report { report: there, .. }) =
+        (&source.reply, &destination.reply)
     else {
         // That is a finding about the host that did not report.
         return Vec::new();

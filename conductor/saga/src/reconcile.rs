@@ -114,9 +114,14 @@ pub(crate) struct Transfer {
     /// Whether its end was reported, and not polled for since: an agent that reports an end which
     /// the hypervisor does not see must not make a busy loop.
     end_reported: bool,
+    /// Whether neither host has it any more, and it stays where it was.
+    pub has_ended: bool,
     /// The doubt that was logged last, as [`Saga::unsettled`] distinguishes them.
     logged_doubt: Option<BTreeMap<String, String>>,
 }
+
+/// What is reported where neither host gives a reason.
+const NO_REASON: &str = "neither reports why";
 
 impl Transfer {
     /// Records why it may have failed.
@@ -147,7 +152,9 @@ impl Saga {
                 Call::RollbackLiveMigrationAtDestination {
                     migration: id,
                     // A guest that arrived, and ended before a poll saw it, left its disks there.
-                    keep_disks: *event == migration::Event::Lost || self.is_dead(&source),
+                    keep_disks: *event == migration::Event::Lost
+                        || self.transfer.has_ended
+                        || self.is_dead(&source),
                 },
             ),
             Poll::Order(Order::Abort) => (source, Call::AbortLiveMigration { migration: id }),
@@ -356,6 +363,13 @@ impl Saga {
             Verdict::Stayed => self.go(Goal::Settle(Poll::CleanDestination(
                 migration::Event::Stayed,
             ))),
+            // As after a power cut: it can be started where it was, with all that it wrote.
+            Verdict::Lost if self.leaves_all_at_source() => {
+                self.transfer.has_ended = true;
+                self.go(Goal::Settle(Poll::CleanDestination(
+                    migration::Event::Stayed,
+                )))
+            }
             Verdict::Lost => self.go(Goal::Settle(Poll::CleanDestination(migration::Event::Lost))),
             // Which of the two copies is the newer one, and whether the destination's is whole, is
             // not known: both are kept, and neither is started from.
@@ -462,7 +476,7 @@ impl Saga {
                      each other"
                 ),
                 format!(
-                    "if it cannot be saved, stop it on both {source} and {destination}: it is lost then"
+                    "if it cannot be saved, stop it on both {source} and {destination}: the migration ends then"
                 ),
             ),
             Doubt::SourceUnclean => (
@@ -491,6 +505,9 @@ impl Saga {
     pub(crate) fn why_not(&self, event: migration::Event) -> Refusal {
         let vm = &self.context.facts.vm.name;
         let journal = self.journal();
+        if self.transfer.has_ended {
+            return self.why_ended();
+        }
         let refused = self.transfer.refused.as_ref();
         if let Some(refusal) = refused.or_else(|| journal.last_failure(Step::LiveMigration)) {
             return refusal.clone();
@@ -508,7 +525,7 @@ impl Saga {
                 format!(
                     "vm {vm} was lost while it was migrated: neither {source} nor {destination} \
                      has it any more ({})",
-                    error.unwrap_or("neither reports why")
+                    error.unwrap_or(NO_REASON)
                 ),
             ),
             (
@@ -532,5 +549,20 @@ impl Saga {
             ),
         };
         Refusal::new(Code::Internal, reason, message).with("vm", vm)
+    }
+    /// Returns why a guest that ended on its way did not arrive.
+    fn why_ended(&self) -> Refusal {
+        let vm = &self.context.facts.vm.name;
+        let why = self.transfer.error.as_deref().unwrap_or(NO_REASON);
+        let message = match self.sides() {
+            Ok((source, destination)) => format!(
+                "vm {vm} ended while it was migrated: neither {source} nor {destination} has it any \
+                 more ({why}); it stays on host {source}"
+            ),
+            Err(_) => format!("vm {vm} ended while it was migrated ({why})"),
+        };
+        Refusal::new(Code::Internal, "GUEST_ENDED", message)
+            .with("vm", vm)
+            .with_hint(format!("start it there: berth vm start {vm}"))
     }
 }

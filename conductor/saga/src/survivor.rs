@@ -85,6 +85,13 @@ impl Saga {
         !facts.vm.spec.disks.is_empty() && storage(&source) != storage(&destination)
     }
 
+    /// Returns whether all that the guest wrote is on the source too, wherever it ran last: disks that
+    /// both hosts share, and no persistent memory, whose contents are sent.
+    pub(crate) fn leaves_all_at_source(&self) -> bool {
+        let demand = self.context.facts.vm.spec.pmem_demand();
+        !self.copies_disks() && demand.requests.is_empty()
+    }
+
     /// Logs that the guest itself is lost, then has what is left of it dropped. It ran on
     /// the destination last, with the disks that are there.
     pub(crate) fn halved(&mut self, half: Half) -> Effect {

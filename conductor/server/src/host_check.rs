@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use berth_domain::agent::Failure;
 use berth_domain::host::{Host, Liveness};
-use berth_domain::host_check::{Answer, CheckedHost, HOSTS_MAX, HostCheck, findings};
+use berth_domain::host_check::{CheckReply, CheckedHost, HOSTS_MAX, HostCheck, findings};
 use berth_domain::id::TimeMs;
 use berth_domain::name::HostName;
 use berth_domain::refusal::{Code, Refusal};
@@ -158,7 +158,7 @@ async fn call_all(tools: &Tools, hosts: Vec<(Host, bool)>, timeout: Duration) ->
             (index, answer.unwrap_or_else(|_| silent_for(timeout)))
         });
     }
-    let mut answers: Vec<Option<Answer>> = vec![None; hosts.len()];
+    let mut answers: Vec<Option<CheckReply>> = vec![None; hosts.len()];
     while let Some(joined) = calls.join_next().await {
         if let Ok((index, answer)) = joined {
             answers[index] = Some(answer);
@@ -170,7 +170,7 @@ async fn call_all(tools: &Tools, hosts: Vec<(Host, bool)>, timeout: Duration) ->
             name: host.name,
             driver: host.report.driver,
             agent_address: host.report.agent_address,
-            answer: answer.unwrap_or_else(|| silent("the call failed in the conductor")),
+            reply: answer.unwrap_or_else(|| silent("the call failed in the conductor")),
             is_checked,
         })
         .collect()
@@ -198,7 +198,7 @@ fn peers_of(host: &Host, is_checked: bool, hosts: &[(Host, bool)]) -> Vec<Hyperv
 }
 
 /// Calls the agent of one host, once.
-async fn call(tools: &Tools, host: &Host, request: CheckHostRequest) -> Answer {
+async fn call(tools: &Tools, host: &Host, request: CheckHostRequest) -> CheckReply {
     let Ok(_permit) = tools.calls.acquire().await else {
         return silent("the conductor is stopping");
     };
@@ -207,7 +207,7 @@ async fn call(tools: &Tools, host: &Host, request: CheckHostRequest) -> Answer {
         Ok(channel) => channel,
         Err(Failure::Unreachable { message }) => return silent(message),
         Err(Failure::Refused(refusal)) => {
-            return Answer::Refused {
+            return CheckReply::Refused {
                 message: refusal.message,
             };
         }
@@ -224,10 +224,10 @@ async fn call(tools: &Tools, host: &Host, request: CheckHostRequest) -> Answer {
                 Err(invalid) => silent(format!("its answer cannot be read: {invalid}")),
             }
         }
-        Err(status) if is_without_method(&status) => Answer::TooOld,
+        Err(status) if is_without_method(&status) => CheckReply::TooOld,
         Err(status) => match client::agent::failure(&status) {
             Failure::Unreachable { message } => silent(message),
-            Failure::Refused(refusal) => Answer::Refused {
+            Failure::Refused(refusal) => CheckReply::Refused {
                 message: refusal.message,
             },
         },
@@ -235,24 +235,24 @@ async fn call(tools: &Tools, host: &Host, request: CheckHostRequest) -> Answer {
 }
 
 /// Accepts what an agent reports of its own host, and nothing of others.
-fn of_host(host: &HostName, report: HostCheck, between: (TimeMs, TimeMs)) -> Answer {
+fn of_host(host: &HostName, report: HostCheck, between: (TimeMs, TimeMs)) -> CheckReply {
     let of_others = report.findings.iter().any(|finding| finding.host != *host);
     if report.host != *host || report.tls.host != *host || of_others {
         return silent(format!("it answers as the agent of host {}", report.host));
     }
-    Answer::Report {
+    CheckReply::Report {
         report: Box::new(report),
         between,
     }
 }
 
-fn silent(message: impl Into<String>) -> Answer {
-    Answer::Silent {
+fn silent(message: impl Into<String>) -> CheckReply {
+    CheckReply::Silent {
         message: message.into(),
     }
 }
 
-fn silent_for(time: Duration) -> Answer {
+fn silent_for(time: Duration) -> CheckReply {
     silent(format!("no answer within {} s", time.as_secs()))
 }
 
@@ -311,7 +311,7 @@ mod tests {
             wall_clock: TimeMs(0),
         };
         let at = (TimeMs(0), TimeMs(0));
-        let is_report = |answer: Answer| matches!(answer, Answer::Report { .. });
+        let is_report = |reply: CheckReply| matches!(reply, CheckReply::Report { .. });
         assert!(is_report(of_host(&h1, report(&h1, &h1, &h1), at)));
         for (host, tls, of) in [(&h2, &h1, &h1), (&h1, &h2, &h1), (&h1, &h1, &h2)] {
             assert!(!is_report(of_host(&h1, report(host, tls, of), at)));

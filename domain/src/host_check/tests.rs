@@ -28,7 +28,7 @@ fn checked(report: HostCheck) -> CheckedHost {
         name: report.host.clone(),
         driver: "sim".to_owned(),
         agent_address: format!("http://{}:7300", report.host),
-        answer: Answer::Report {
+        reply: CheckReply::Report {
             report: Box::new(report),
             between: (NOW, NOW),
         },
@@ -128,7 +128,7 @@ fn clocks_are_compared_with_the_time_of_the_call() {
         let mut host = checked(report("h1"));
         let mut report = report("h1");
         report.wall_clock = TimeMs(NOW.0.checked_add_signed(offset).unwrap());
-        host.answer = Answer::Report {
+        host.reply = CheckReply::Report {
             report: Box::new(report),
             between: (NOW, TimeMs(NOW.0 + 20_000)),
         };
@@ -146,24 +146,24 @@ fn clocks_are_compared_with_the_time_of_the_call() {
 
 /// An agent that does not report is a finding about its own host, and the pairs of others are compared.
 #[test]
-fn every_answer_of_an_agent() {
-    let silent = Answer::Silent {
+fn every_reply_of_an_agent() {
+    let silent = CheckReply::Silent {
         message: "connection refused".to_owned(),
     };
-    let refused = Answer::Refused {
+    let refused = CheckReply::Refused {
         message: "busy".to_owned(),
     };
-    for (answer, expected) in [
+    for (reply, expected) in [
         (silent, "h2 agent FAILED"),
         (refused, "h2 agent UNKNOWN"),
-        (Answer::TooOld, "h2 agent UNKNOWN"),
+        (CheckReply::TooOld, "h2 agent UNKNOWN"),
     ] {
         for is_checked in [true, false] {
             let mut newer = report("h3");
             newer.hypervisor_version = "9.0.0".to_owned();
             let mut hosts = ["h1", "h2"].map(|host| checked(report(host))).to_vec();
             hosts.push(checked(newer));
-            hosts[1].answer = answer.clone();
+            hosts[1].reply = reply.clone();
             hosts[1].is_checked = is_checked;
             assert_eq!(bad(&hosts), [expected, "h3>h1 version WARNING"]);
         }
@@ -174,7 +174,7 @@ fn every_answer_of_an_agent() {
 fn hosts_with_different_drivers_are_not_compared() {
     let mut other = checked(report("h2"));
     other.driver = "libvirt".to_owned();
-    if let Answer::Report { report, .. } = &mut other.answer {
+    if let CheckReply::Report { report, .. } = &mut other.reply {
         report.tls.policy = TlsPolicy::Require;
         report.hypervisor_version = "9.0.0".to_owned();
     }

@@ -202,7 +202,7 @@ pub fn attempts_max(refusal: &Refusal, has_begun: bool) -> u32 {
         // A user cancelled this move.
         Code::Cancelled => 1,
         // The guest runs on neither host any more.
-        Code::Internal if refusal.reason == "GUEST_LOST" => 1,
+        Code::Internal if ["GUEST_LOST", "GUEST_ENDED"].contains(&&*refusal.reason) => 1,
         Code::InvalidArgument
         | Code::NotFound
         | Code::AlreadyExists

@@ -185,11 +185,67 @@ fn a_broken_post_copy_stays_unsettled_and_says_so() {
     let said = said.expect("it is said");
     assert_eq!(said.metadata["doubt"], "PostCopyBroken");
     assert!(said.message.contains("have lost each other"), "{said}");
-    assert_eq!(world.refusal().reason, "GUEST_LOST");
+    assert_eq!(world.refusal().reason, "GUEST_ENDED");
     assert!(
         world.agents[&host("h2")].kept_disks,
         "whichever disk is the newer one"
     );
+}
+
+/// Goal: a guest that neither host has any more, as after a power cut of its host, costs its VM nothing
+/// that it wrote. Method: what may be on the destination alone (disks that were copied, contents of
+/// persistent memory), and what is not; the guest goes at each effect of the transfer.
+#[test]
+fn a_guest_that_ended_on_its_way_can_be_started_where_it_was() {
+    for (has_disk, is_shared, has_pmem) in [
+        (false, true, false),
+        (false, false, false),
+        (true, true, false),
+        (true, false, false),
+        (false, true, true),
+    ] {
+        let mut world = World::new("live_migrate");
+        world.transfer_takes = u32::MAX;
+        if !is_shared {
+            world.agents.get_mut(&host("h2")).unwrap().storage_id = "other".to_owned();
+        }
+        let record = world.scheduler.vm.as_mut().unwrap();
+        if has_disk {
+            record.spec.disks.push(berth_domain::vm::Disk {
+                image: None,
+                format: berth_domain::vm::DiskFormat::Qcow2,
+                size_gib: 1,
+            });
+        }
+        if has_pmem {
+            let spec = ("hw:pmem".to_owned(), "SMALL".to_owned());
+            record.spec.flavor.extra_specs.extend([spec]);
+        }
+        let mut rounds = 0;
+        world.watch(|world, _, _| {
+            rounds += u32::from(sends(world));
+            if rounds == 5 {
+                for name in ["h1", "h2"] {
+                    world.agents.get_mut(&host(name)).unwrap().state = DomainState::Absent;
+                }
+            }
+        });
+        let stays = !has_pmem && (is_shared || !has_disk);
+        let (reason, state) = match stays {
+            true => ("GUEST_ENDED", berth_domain::vm::State::Active),
+            false => ("GUEST_LOST", berth_domain::vm::State::Error),
+        };
+        let case = (has_disk, is_shared, has_pmem);
+        assert_eq!(world.refusal().reason, reason, "{case:?}");
+        let record = world.scheduler.vm.as_ref().unwrap();
+        assert_eq!(record.state, state, "{case:?}");
+        let source = stays.then(|| host("h1"));
+        assert_eq!(record.host, source, "{case:?}");
+        let claims = world.scheduler.claims.values();
+        let hosts: Vec<_> = claims.map(|claim| claim.host.clone()).collect();
+        assert_eq!(hosts, Vec::from_iter(source), "{case:?}");
+        assert!(world.agents[&host("h2")].kept_disks, "{case:?}");
+    }
 }
 
 #[test]

@@ -388,6 +388,7 @@ fn a_move_that_failed_on_its_way_is_tried_again() {
             1,
         ),
         (Code::Internal, "GUEST_LOST", 1, 1),
+        (Code::Internal, "GUEST_ENDED", 1, 1),
         (Code::Cancelled, "OPERATION_CANCELLED", 1, 1),
     ] {
         let refusal = Refusal::new(code, reason, "as it is");

@@ -91,10 +91,15 @@ fn a_post_copy_whose_link_is_cut_is_unsettled_until_somebody_ends_it() {
         stage.tell(host, "lose a");
     }
     let refusal = stage.fails(&operation);
-    assert_eq!(refusal["reason"], "GUEST_LOST", "{refusal:#}");
-    let shown = stage.cluster.json(&["vm", "show", "a"]);
-    assert_eq!(shown["vm"]["state"], "Error", "{shown:#}");
+    assert_eq!(refusal["reason"], "GUEST_ENDED", "{refusal:#}");
     assert_eq!(stage.last_migration("a").unwrap().state, State::Failed);
+    // Both hosts share its disks: the hint holds.
+    let hint = refusal["hint"].as_str().unwrap();
+    assert!(hint.ends_with("berth vm start a"), "{refusal:#}");
+    stage.cluster.run(&["vm", "start", "a"]);
+    let shown = stage.cluster.json(&["vm", "show", "a"]);
+    assert_eq!(shown["vm"]["state"], "Active", "{shown:#}");
+    stage.is_seen(A, "a", "Running");
     stage.cluster.run(&["vm", "delete", "a"]);
     assert_eq!((stage.taken(A), stage.taken(B)), (cpus(""), cpus("0-1")));
     stage.holds();
