@@ -21,6 +21,43 @@ use crate::{audit, host, migration, operation, output, progress, read, vm};
 /// The wait before a watch that ended is restarted.
 const AGAIN_AFTER: Duration = Duration::from_millis(200);
 
+/// How a watch goes on when its stream ends.
+#[derive(Debug, Default)]
+pub(crate) struct Continuation {
+    has_begun: bool,
+    /// Whether it was reported that the stream ended, and none was opened since.
+    is_reported: bool,
+}
+
+impl Continuation {
+    /// A scheduler accepted the watch.
+    pub(crate) fn opened(&mut self) {
+        self.has_begun = true;
+        self.is_reported = false;
+    }
+
+    /// Returns whether a scheduler ever accepted it.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.has_begun
+    }
+
+    /// Reports once that the stream ended, and selects another scheduler.
+    pub(crate) async fn elsewhere(&mut self, session: &Session, ended: &Refusal) {
+        if !self.is_reported {
+            let message = &ended.message;
+            output::message(format!("{message}; continuing at another scheduler"));
+            self.is_reported = true;
+        }
+        session.move_on();
+        self.pause().await;
+    }
+
+    /// Waits before the watch is restarted.
+    pub(crate) async fn pause(&self) {
+        tokio::time::sleep(AGAIN_AFTER).await;
+    }
+}
+
 /// Shows what happens, for ever.
 ///
 /// # Errors
@@ -29,7 +66,7 @@ const AGAIN_AFTER: Duration = Duration::from_millis(200);
 pub async fn run(session: &Session, args: Watch) -> anyhow::Result<()> {
     let mut state = WatchState::new(args.since.unwrap_or(0));
     let mut has_begun = false;
-    let mut is_silent = false;
+    let mut continuation = Continuation::default();
     loop {
         let request = WatchRequest {
             kinds: args.kinds.iter().map(|kind| wire(*kind)).collect(),
@@ -39,7 +76,7 @@ pub async fn run(session: &Session, args: Watch) -> anyhow::Result<()> {
         };
         let ended = match read!(session, EventServiceClient, watch, request) {
             Ok(stream) => {
-                is_silent = false;
+                continuation.opened();
                 if !has_begun {
                     session.learn_schedulers().await;
                 }
@@ -51,26 +88,18 @@ pub async fn run(session: &Session, args: Watch) -> anyhow::Result<()> {
         if !has_begun {
             return Err(ended.into());
         }
-        if ended.code == Code::OutOfRange {
-            // Too much has changed while no stream was open.
-            state.start_over(session)?;
-        } else if ended.code == Code::Unavailable {
-            if !is_silent {
-                output::message(format!(
-                    "{}; continuing at another scheduler",
-                    ended.message
-                ));
-                is_silent = true;
-            }
-            session.move_on();
-        } else if ended.code != Code::DeadlineExceeded {
-            // Unless it was this program that was too slow.
+        if ended.code == Code::Unavailable {
+            continuation.elsewhere(session, &ended).await;
+        } else if [Code::OutOfRange, Code::DeadlineExceeded].contains(&ended.code) {
+            // Too much has changed while no stream was open, or this program was too slow.
+            continuation.pause().await;
+        } else {
             return Err(ended.into());
         }
-        if state.revision == 0 && !state.known.is_empty() {
+        let is_outdated = state.revision == 0 && !state.known.is_empty();
+        if ended.code == Code::OutOfRange || is_outdated {
             state.start_over(session)?;
         }
-        tokio::time::sleep(AGAIN_AFTER).await;
     }
 }
 

@@ -1,7 +1,6 @@
 //! `berth provider watch`: the providers, and what becomes of them.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use berth_domain::provider::ResourceProvider;
 use berth_domain::refusal::{Code, Refusal};
@@ -13,10 +12,8 @@ use serde_json::json;
 use tonic::Streaming;
 
 use crate::session::{Session, ended, resource, short};
+use crate::watch::Continuation;
 use crate::{draw, output, read};
-
-/// The wait before a watch that ended is restarted.
-const AGAIN_AFTER: Duration = Duration::from_millis(200);
 
 /// What was printed, to continue from and to distinguish new from changed.
 #[derive(Default)]
@@ -29,7 +26,11 @@ struct WatchState {
     snapshot: BTreeSet<String>,
 }
 
-/// Shows changes until no scheduler can be reached.
+/// Shows changes, for ever.
+///
+/// # Errors
+///
+/// The scheduler's refusal, or that no scheduler could be reached at the beginning.
 pub(super) async fn run(
     session: &Session,
     provider: Option<String>,
@@ -40,25 +41,34 @@ pub(super) async fn run(
         ..WatchState::default()
     };
     let only = provider.map(|id| resource("resourceProviders", &id));
+    let mut continuation = Continuation::default();
     loop {
         let request = WatchResourceProvidersRequest {
             revision: state.revision,
             resource_provider: only.clone().unwrap_or_default(),
         };
-        let stream = read!(
+        let opened = read!(
             session,
             PlacementServiceClient,
             watch_resource_providers,
             request
-        )?;
-        let ended = follow(session, stream, &mut state).await?;
+        );
+        let ended = match opened {
+            Ok(stream) => {
+                continuation.opened();
+                follow(session, stream, &mut state).await?
+            }
+            Err(refusal) => refusal,
+        };
         if ended.code == Code::OutOfRange && state.revision != after.unwrap_or(0) {
             output::message("too much has changed meanwhile: restarting from the beginning");
             state.revision = 0;
-        } else if ended.code != Code::Unavailable {
+            continuation.pause().await;
+        } else if ended.code == Code::Unavailable && continuation.has_begun() {
+            continuation.elsewhere(session, &ended).await;
+        } else {
             return Err(ended.into());
         }
-        tokio::time::sleep(AGAIN_AFTER).await;
     }
 }
 

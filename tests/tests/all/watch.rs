@@ -132,6 +132,50 @@ fn a_watch_follows_the_cluster_over_the_death_of_each_member() {
     verdict::holds(&cluster);
 }
 
+/// Goal: a watch outlives a time without schedulers. Method: all members are killed, and started again
+/// once each command that watches has noticed; it shows what happens then.
+#[test]
+fn watches_outlive_a_time_without_schedulers() {
+    let mut cluster = Cluster::builder(PROGRAMS).host(Host::new("h1")).start();
+    cluster.pinned_flavor("pinned", 1);
+    let _ = cluster.boot("a", "pinned", "h1");
+    let folder = tempfile::tempdir().expect("a folder");
+    let watches = [
+        (&["watch", "vms"][..], "a "),
+        (&["provider", "watch"], "h1"),
+    ];
+    let watches = watches.map(|(words, first)| {
+        let mut command = cluster.programs.command("berth");
+        command.args(["--scheduler", &cluster.addresses()]);
+        command.args(words);
+        let watch = Process::start(command, &folder.path().join(words.join("-")));
+        has(&watch, first);
+        watch
+    });
+    for member in &mut cluster.schedulers {
+        member.kill();
+    }
+    for watch in &watches {
+        has(watch, "continuing at another scheduler");
+    }
+    for member in &mut cluster.schedulers {
+        member.start(&cluster.programs);
+    }
+    cluster.wait();
+    let _ = cluster.boot("later", "pinned", "h1");
+    cluster.run(&["provider", "create", "later"]);
+    for watch in &watches {
+        has(watch, "later");
+    }
+}
+
+fn has(watch: &Process, words: &str) {
+    eventually("words of a watch", || {
+        let log = watch.log();
+        log.contains(words).then_some(()).ok_or(log)
+    });
+}
+
 /// Goal: people see what happens on lines of their own, from a revision on, and only what they
 /// asked for; a revision that never was is refused.
 #[test]
