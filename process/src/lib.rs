@@ -19,6 +19,7 @@
 //! | [`log`] | log lines |
 //! | [`http1`] | HTTP/1.1 for clients outside the cluster, bounded in everything |
 //! | [`server`] | the gRPC server that they all start from, and its reflection |
+//! | `wall_clock` | the wall clock of this machine |
 //! | [`run`] | from the command line to the exit status |
 //!
 //! Invariant: it depends on `berth-tls` alone among Berth's crates. Keys, flags and services are passed in.
@@ -41,6 +42,7 @@ pub mod secrecy;
 pub mod server;
 pub mod socket;
 pub mod terminal;
+mod wall_clock;
 
 pub use configuration::{Configuration, Faults};
 pub use encryption::Encryption;
@@ -52,3 +54,4 @@ pub use run::{
     BoxFuture, Cause, Explain, Remedy, Shutdown, error_chain, main, panic_message, print,
     unexplained,
 };
+pub use wall_clock::wall_clock_ms;

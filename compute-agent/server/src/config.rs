@@ -12,6 +12,7 @@ use berth_domain::cpu_set::CpuSet;
 use berth_domain::name::{HostName, PmemName};
 use berth_domain::resource::Trait;
 use berth_domain::version::ServiceVersion;
+use berth_driver::libvirt::driver::has_parameters;
 use berth_host::description::Description;
 use berth_host::{ReservedPages, pci};
 use berth_pmem::Configured;
@@ -537,7 +538,7 @@ impl Libvirt {
         }
         // Other hosts refuse it: libvirt would run a program that it names there.
         if let Some(uri) = &self.migration_uri
-            && uri.contains(['?', '#'])
+            && has_parameters(uri)
         {
             faults.push(format!(
                 "libvirt.migration_uri = {uri:?} has parameters: other hosts do not connect to it; leave \

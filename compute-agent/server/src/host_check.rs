@@ -16,10 +16,12 @@ use berth_agent_core::host_check::{
     DirectoryFacts, HypervisorFacts, MachineFacts, Space, own_findings, peer_finding,
 };
 use berth_domain::host_check::{HOSTS_MAX, HostCheck, HostFinding};
+use berth_domain::id::TimeMs;
 use berth_domain::migration_tls::TlsPolicy;
 use berth_domain::name::HostName;
 use berth_domain::refusal::{Code, Refusal};
-use berth_driver::{Driver, Error};
+use berth_driver::Driver;
+use berth_process::wall_clock_ms;
 use berth_proto::agent::v1::{CheckHostRequest, HypervisorPeer};
 use berth_proto::convert::field::{self, ADDRESS_MAX, Invalid};
 use rustix::fs::Access;
@@ -28,7 +30,6 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
 use crate::config::{Config, DriverKind};
-use crate::wall_clock::wall;
 
 /// How many checks may be under way.
 const CHECKS_MAX: usize = 2;
@@ -190,7 +191,7 @@ impl Checks {
             findings,
             hypervisor_version: hypervisor.map_or_else(|_| String::new(), |h| h.version),
             tls: self.facts.tls_report(fault),
-            wall_clock: wall(),
+            wall_clock: TimeMs(wall_clock_ms()),
         })
     }
 
@@ -219,7 +220,7 @@ async fn connect(
             let slot = slots.acquire_owned().await;
             let connected = tokio::task::spawn_blocking(move || {
                 let _held = (slot, held);
-                driver.check_peer(&uri).map_err(reason)
+                driver.check_peer(&uri).map_err(|error| error.to_string())
             });
             let panicked = |_| Err("the driver panicked".to_owned());
             (index, connected.await.unwrap_or_else(panicked))
@@ -235,31 +236,9 @@ async fn connect(
     results
 }
 
-/// Returns why a driver refused, without its own prefix where it has none of use.
-fn reason(error: Error) -> String {
-    match error {
-        Error::Refused { message } => message,
-        Error::Absent { .. }
-        | Error::StorageShared { .. }
-        | Error::SourceGone { .. }
-        | Error::Unreachable { .. }
-        | Error::TimedOut { .. }
-        | Error::Exists { .. }
-        | Error::WrongState { .. }
-        | Error::DiskMissing { .. }
-        | Error::ImageExists { .. }
-        | Error::ImageRefused { .. }
-        | Error::NoSpace { .. }
-        | Error::Overdue { .. }
-        | Error::VolumeInUse { .. }
-        | Error::VolumeUnusable { .. }
-        | Error::Aborted { .. } => error.to_string(),
-    }
-}
-
 fn hypervisor(driver: &dyn Driver) -> Result<HypervisorFacts, String> {
-    let info = driver.info().map_err(reason)?;
-    let domains = driver.domains().map_err(reason)?;
+    let info = driver.info().map_err(|error| error.to_string())?;
+    let domains = driver.domains().map_err(|error| error.to_string())?;
     Ok(HypervisorFacts {
         name: info.hypervisor,
         version: info.version,
@@ -267,7 +246,7 @@ fn hypervisor(driver: &dyn Driver) -> Result<HypervisorFacts, String> {
             .into_iter()
             .map(|known| known.domain.assignment)
             .collect(),
-        free_pages: driver.free_pages().map_err(reason),
+        free_pages: driver.free_pages().map_err(|error| error.to_string()),
     })
 }
 
@@ -275,7 +254,9 @@ fn machine(driver: &dyn Driver, tls: TlsPolicy, sources: &Sources) -> MachineFac
     MachineFacts {
         tls_fault: match tls {
             TlsPolicy::Off => None,
-            TlsPolicy::Require | TlsPolicy::Prefer => driver.check_tls().err().map(reason),
+            TlsPolicy::Require | TlsPolicy::Prefer => {
+                driver.check_tls().err().map(|error| error.to_string())
+            }
         },
         directories: sources.directories.iter().map(directory).collect(),
         cpu: sources.cpuinfo.as_deref().and_then(cpu_model),

@@ -22,7 +22,6 @@
 //! | `self_fencing` | the self-fencing promise registered for the guests |
 //! | `pmem` | the persistent memory that is configured: discovered and erased |
 //! | [`volumes`] | the volumes of persistent memory, made and erased as the leader records |
-//! | `wall_clock` | the time of this machine |
 //! | `watchdog` | the device that resets the machine if this agent does not feed it |
 //! | `hypervisor` | the machine and the driver that are configured |
 //! | `no_driver` | driver of a host that exists for its volumes and runs no guests |
@@ -55,7 +54,6 @@ mod signals;
 mod traits;
 mod transfers;
 pub mod volumes;
-mod wall_clock;
 pub mod watchdog;
 
 pub use config::Config;

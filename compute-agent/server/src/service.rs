@@ -6,11 +6,12 @@ use std::time::Duration;
 use berth_agent_core::Facts;
 use berth_domain::agent::{Call, Fence, Reply};
 use berth_domain::host::NO_DRIVER;
-use berth_domain::id::{MigrationId, VmUid};
+use berth_domain::id::{MigrationId, TimeMs, VmUid};
 use berth_domain::name::VmName;
 use berth_domain::refusal::{Code, Refusal};
 use berth_driver::{Driver, Error, Known};
 use berth_process::access::{self, audit};
+use berth_process::wall_clock_ms;
 use berth_proto::agent::v1::compute_agent_service_server::ComputeAgentService;
 use berth_proto::agent::v1::{
     AbortLiveMigrationRequest, AbortLiveMigrationResponse, CheckCanLiveMigrateDestinationRequest,
@@ -45,7 +46,6 @@ use crate::grants::Grants;
 use crate::host_check::{self, Checks};
 use crate::no_driver;
 use crate::shell::Handle;
-use crate::wall_clock::wall;
 
 /// How often a console that is followed is looked at.
 const FOLLOW_PERIOD: Duration = Duration::from_millis(100);
@@ -83,9 +83,12 @@ impl AgentApi {
         let caller = access::caller(request.extensions()).cloned();
         let call = FencedCall::try_from(request.into_inner())?;
         let line = line(caller.as_deref(), call.call.method(), &call.fence);
-        let granted =
-            self.grants
-                .check(&call.fence, call.grant.as_ref(), caller.as_deref(), wall());
+        let granted = self.grants.check(
+            &call.fence,
+            call.grant.as_ref(),
+            caller.as_deref(),
+            TimeMs(wall_clock_ms()),
+        );
         if let Err(refusal) = granted {
             audit::refused(&line, &refusal.reason);
             return Err(to_status(&refusal));
@@ -361,9 +364,12 @@ impl ComputeAgentService for AgentApi {
         let grant = request.fence.as_mut().and_then(|fence| fence.grant.take());
         let fence: Fence = field::required(request.fence, "fence")?;
         let migration: MigrationId = field::name(&request.migration, "migration")?;
-        let granted = self
-            .grants
-            .check_reader(&fence, grant.as_ref(), caller.as_deref(), wall());
+        let granted = self.grants.check_reader(
+            &fence,
+            grant.as_ref(),
+            caller.as_deref(),
+            TimeMs(wall_clock_ms()),
+        );
         let line = line(caller.as_deref(), "ReadDisks", &fence);
         if let Err(refusal) = granted {
             audit::refused(&line, &refusal.reason);

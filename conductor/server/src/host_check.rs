@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use berth_domain::agent::Failure;
 use berth_domain::host::{Host, Liveness};
@@ -15,6 +15,7 @@ use berth_domain::host_check::{CheckReply, CheckedHost, HOSTS_MAX, HostCheck, fi
 use berth_domain::id::TimeMs;
 use berth_domain::name::HostName;
 use berth_domain::refusal::{Code, Refusal};
+use berth_process::wall_clock_ms;
 use berth_proto::agent::v1::compute_agent_service_client::ComputeAgentServiceClient;
 use berth_proto::agent::v1::{CheckHostRequest, HypervisorPeer};
 use berth_proto::client;
@@ -258,8 +259,7 @@ fn silent_for(time: Duration) -> CheckReply {
 
 /// Returns this machine's wall clock; that of an agent is compared with it.
 fn now() -> TimeMs {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    TimeMs(since.map_or(0, millis))
+    TimeMs(wall_clock_ms())
 }
 
 #[cfg(test)]

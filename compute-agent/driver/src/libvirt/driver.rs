@@ -42,7 +42,7 @@ use crate::image::Size;
 use crate::request::FreePages;
 use crate::xml::{self, NAMESPACE, Settings};
 
-pub use super::peer::uri_host;
+pub use super::peer::{has_parameters, uri_host};
 
 /// `VIR_DOMAIN_JOB_OPERATION_MIGRATION_OUT`.
 const MIGRATION_OUT: u64 = 5;

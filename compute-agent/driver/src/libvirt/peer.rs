@@ -55,14 +55,19 @@ pub(super) fn check(uri: &str) -> Result<(), Error> {
 ///
 /// [`Error::Refused`] with the URI.
 pub(super) fn check_uri(uri: &str) -> Result<(), Error> {
-    // libvirt takes the part behind a number sign for no parameter, and no URI of a peer needs one.
-    match uri.contains(['?', '#']) {
+    match has_parameters(uri) {
         true => Err(Error::refused(format!(
             "{uri} has parameters, which could name a program: set libvirt.migration_uri of the other \
              host to a URI without them"
         ))),
         false => Ok(()),
     }
+}
+
+/// Returns whether a URI has more than a place. libvirt takes the part behind a number sign for no
+/// parameter, but no URI of a peer needs one.
+pub fn has_parameters(uri: &str) -> bool {
+    uri.contains(['?', '#'])
 }
 
 /// Connects to the port of the daemon: a host that answers nothing is found out in bounded time.

@@ -170,8 +170,8 @@ proptest! {
         }
     }
 
-    /// Goal: a view follows from its host and claims alone. Method: place and release in any
-    /// order, compare with one made at once.
+    /// Goal: a view follows from its host and claims alone, and so do its digests. Method: place and
+    /// release in any order, with the digests read in between, compare with one made at once.
     #[test]
     fn a_view_is_the_sum_of_its_claims(
         guests in proptest::collection::vec(0_usize..GUESTS.len(), 0..30),
@@ -182,6 +182,7 @@ proptest! {
             let mine = claims.get(&view.host.name).cloned().unwrap_or_default();
             prop_assert_eq!(&HostView::new(Arc::clone(&view.host), &mine), &view);
             let mut left = Vec::new();
+            let _ = (view.class(), view.likeness());
             for (n, claim) in mine.iter().enumerate() {
                 if released & (1 << (n % 32)) == 0 {
                     left.push(claim);
@@ -189,7 +190,12 @@ proptest! {
                     view.release(claim);
                 }
             }
-            prop_assert_eq!(&HostView::new(Arc::clone(&view.host), left), &view);
+            let unread = HostView::new(Arc::clone(&view.host), left.iter().copied());
+            prop_assert_eq!(&unread, &view);
+            prop_assert!(view.digests_agree(&unread));
+            let full = HostView::new(Arc::clone(&view.host), &mine);
+            let _ = view.likeness();
+            prop_assert_eq!(view.digests_agree(&full), left.len() == mine.len());
         }
     }
 

@@ -9,7 +9,7 @@
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use berth_decide::upgrade::{self, MemberVersion};
 use berth_decide::{
@@ -582,8 +582,6 @@ fn reply_of(proposed: &Proposed<Result<Reply, Refusal>, Answered>) -> Option<&Re
 
 /// Returns this machine's wall clock; what is made of it is in [`berth_decide::clock`].
 pub(crate) fn wall() -> TimeMs {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    // A clock before 1970 is a clock that was never set; replicated time goes on by itself.
-    let millis = since.map_or(0, |elapsed| elapsed.as_millis());
-    TimeMs(u64::try_from(millis).unwrap_or(u64::MAX))
+    // Of a clock that was never set it is 0; replicated time goes on by itself.
+    TimeMs(berth_process::wall_clock_ms())
 }

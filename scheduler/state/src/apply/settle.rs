@@ -131,7 +131,7 @@ impl<J: Journal> Transaction<'_, J> {
             state: vm_state,
             host: None,
             claim: None,
-            // Its disks, which both hosts see, are the user's until the VM is deleted.
+            // Its disks are the user's until the VM is deleted.
             remains_on: Some(migration.source.clone()),
             operation: None,
             error: Some(why.clone()),
