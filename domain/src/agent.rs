@@ -29,6 +29,9 @@ pub struct Fence {
     pub epoch: Epoch,
     /// The run of the agent that it is meant for.
     pub incarnation: Incarnation,
+    /// How many hosts the operation has given up before; 0 also from conductors that do not count.
+    #[serde(default)]
+    pub attempt: u32,
 }
 
 /// A call of the conductor to an agent.

@@ -117,6 +117,7 @@ impl Grant {
             operation,
             epoch,
             incarnation: _,
+            attempt: _,
         } = call.fence;
         self.same("cluster", &self.cluster, &call.cluster)?;
         self.same("VM", &self.vm, vm)?;

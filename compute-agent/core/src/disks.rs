@@ -41,7 +41,7 @@ impl Agent {
         if record.ended.contains(&claim.id) {
             return Err(late("the claim was released after this call"));
         }
-        if record.started == Some((fence.operation, claim.id)) {
+        if record.was_started(fence, claim.id) {
             return Err(late("the guest was started after this call"));
         }
         self.is_here(claim)?;

@@ -5,7 +5,7 @@
 //! must not happen after a certain call is remembered with the VM: no spawn after a destruction, no
 //! preparation after its rollback, no transfer after the conductor began to query where the guest
 //! is, nothing of an operation after it was settled, no start on a claim that was released, no
-//! stop after a start of the same operation.
+//! stop after a start of the same attempt of an operation, and no start after a stop of a later one.
 //!
 //! Invariants: a check ([`Fences::check`]) stores nothing, and an epoch is stored only for a call that
 //! no other rule refuses, as a raised epoch stops all other callers. Bounded ([`RECORDS_MAX`]). What is dropped is covered by a floor: epochs grow over the whole cluster, so
@@ -24,6 +24,28 @@ const RECORDS_MAX: usize = 4096;
 /// a call that is as late as so many moves has an older epoch.
 const ENDED_MAX: usize = 4;
 
+/// One attempt of an operation: a move goes on to the next host after each that refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Attempt {
+    operation: OperationId,
+    number: u32,
+}
+
+impl Attempt {
+    /// Returns the attempt to which a call belongs.
+    fn of(fence: &Fence) -> Self {
+        Self {
+            operation: fence.operation,
+            number: fence.attempt,
+        }
+    }
+
+    /// Returns whether it is a later one of the same operation.
+    fn is_after(self, other: Self) -> bool {
+        self.operation == other.operation && self.number > other.number
+    }
+}
+
 /// What is remembered of one VM.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Record {
@@ -39,9 +61,11 @@ pub(super) struct Record {
     pub(super) queried_by: Option<OperationId>,
     /// The operation that was settled: none of its earlier calls is carried out any more.
     pub(super) settled: Option<OperationId>,
-    /// The operation that had it started, and on which claim: a stop of the same operation that
-    /// comes now was overtaken.
-    pub(super) started: Option<(OperationId, ClaimId)>,
+    /// The attempt that had it started last, and on which claim: a stop of the same or an earlier
+    /// attempt that comes now was overtaken.
+    started: Option<(Attempt, ClaimId)>,
+    /// The attempt that had it stopped last: a start of an earlier one that comes now was overtaken.
+    stopped: Option<Attempt>,
     /// The operation for which its persistent memory was erased, and on which claim.
     pub(super) erased: Option<(OperationId, ClaimId)>,
     /// The last claims that were released: it never starts on them again.
@@ -57,6 +81,53 @@ impl Record {
         if self.ended.len() > ENDED_MAX {
             self.ended.pop_front();
         }
+    }
+
+    /// Returns whether the operation of a call has had the guest started on a claim.
+    pub(super) fn was_started(&self, fence: &Fence, claim: ClaimId) -> bool {
+        self.started
+            .is_some_and(|(by, on)| by.operation == fence.operation && on == claim)
+    }
+
+    /// Records that the attempt of a call has the guest stopped.
+    ///
+    /// # Errors
+    ///
+    /// When the guest was started on the claim after the call was made.
+    pub(super) fn stop(&mut self, fence: &Fence, claim: ClaimId) -> Result<(), Refusal> {
+        let attempt = Attempt::of(fence);
+        if let Some((by, _)) = self.started
+            && self.was_started(fence, claim)
+            && !attempt.is_after(by)
+        {
+            return Err(late("the guest was started after this call"));
+        }
+        if self.stopped.is_none_or(|last| !last.is_after(attempt)) {
+            self.stopped = Some(attempt);
+        }
+        Ok(())
+    }
+
+    /// Records that the attempt of a call has the guest started on a claim.
+    pub(super) fn start(&mut self, fence: &Fence, claim: ClaimId) {
+        let attempt = Attempt::of(fence);
+        let overtaken = |(by, on): (Attempt, ClaimId)| by.is_after(attempt) && on == claim;
+        if !self.started.is_some_and(overtaken) {
+            self.started = Some((attempt, claim));
+        }
+    }
+
+    /// Returns an error when a later attempt than that of a call had the guest stopped.
+    pub(super) fn may_start(&self, fence: &Fence) -> Result<(), Refusal> {
+        if self
+            .stopped
+            .is_some_and(|by| by.is_after(Attempt::of(fence)))
+        {
+            return Err(late(
+                "the guest was stopped for the next host after this call",
+            ));
+        }
+        Ok(())
     }
 }
 
@@ -151,6 +222,7 @@ mod tests {
             operation: OperationId(Uuid::nil()),
             epoch: Epoch(epoch),
             incarnation: Incarnation(Uuid::nil()),
+            attempt: 0,
         }
     }
 

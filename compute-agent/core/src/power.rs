@@ -83,8 +83,8 @@ impl Agent {
         let record = self.fences.of(fence.vm);
         if last {
             record.end(claim);
-        } else if record.started == Some((fence.operation, claim)) {
-            return Err(late("the guest was started after this call"));
+        } else {
+            record.stop(fence, claim)?;
         }
         if let Some(guest) = self.guests.get(&fence.vm) {
             if matches!(guest.phase, Phase::Sending(_)) {
@@ -124,6 +124,7 @@ impl Agent {
         if record.ended.contains(&claim.id) {
             return Err(late("the claim was released after this call"));
         }
+        record.may_start(fence)?;
         self.is_here(claim)?;
         is_sound(&spec)?;
         if let Some(guest) = self.guests.get(&fence.vm) {
@@ -137,7 +138,7 @@ impl Agent {
         }
         let domain = self.domain(fence, vm, spec, claim);
         self.is_free(&domain)?;
-        self.fences.of(fence.vm).started = Some((fence.operation, claim.id));
+        self.fences.of(fence.vm).start(fence, claim.id);
         self.insert(domain.clone(), Phase::Starting);
         Ok(Start::Work(Work::Start, Request::Start(Box::new(domain))))
     }
@@ -157,7 +158,7 @@ impl Agent {
     ) -> Started {
         self.knows_power()?;
         self.is_open(fence)?;
-        if self.fences.of(fence.vm).started == Some((fence.operation, claim.id)) {
+        if self.fences.of(fence.vm).was_started(fence, claim.id) {
             return Err(late("the guest was started after this call"));
         }
         self.is_here(claim)?;

@@ -544,6 +544,7 @@ impl Saga {
                 operation: self.context.operation.id,
                 epoch: self.epoch,
                 incarnation: known.incarnation,
+                attempt: self.context.attempt(),
             },
             call,
         }));

@@ -128,6 +128,13 @@ impl Context {
         self.operation.kind.plan()
     }
 
+    /// Returns how many hosts were given up before the one that is being tried.
+    pub(crate) fn attempt(&self) -> u32 {
+        let migration = self.facts.migration.as_ref();
+        let tried = migration.map_or(0, |migration| migration.tried.len());
+        u32::try_from(tried).unwrap_or(u32::MAX)
+    }
+
     /// Returns what decides which steps there are.
     pub(crate) fn conditions(&self) -> Conditions {
         Conditions::of(&self.operation.kind, self.facts.migration.as_ref())

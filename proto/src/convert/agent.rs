@@ -561,6 +561,7 @@ impl From<&Fence> for v1::Fence {
             operation: fence.operation.resource_name(),
             epoch: fence.epoch.0,
             incarnation: fence.incarnation.to_string(),
+            attempt: fence.attempt,
             grant: None,
         }
     }
@@ -575,6 +576,7 @@ impl TryFrom<v1::Fence> for Fence {
             operation: field::name(&wire.operation, "operation")?,
             epoch: Epoch(wire.epoch),
             incarnation: field::uuid(&wire.incarnation, "incarnation")?,
+            attempt: wire.attempt,
         })
     }
 }

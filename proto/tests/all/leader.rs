@@ -367,6 +367,7 @@ async fn calls_to_agents_tell_refused_from_unreachable() {
             operation: Uuid::nil().into(),
             epoch: Epoch(1),
             incarnation: Uuid::nil().into(),
+            attempt: 0,
         },
         call: Call::GetDomain,
         grant: None,

@@ -170,6 +170,7 @@ fn a_guest_starts_on_the_device_of_today() {
         operation: OperationId(Uuid::from_u128(8)),
         epoch: Epoch(1),
         incarnation: Incarnation(Uuid::from_u128(1)),
+        attempt: 0,
     };
     let call = Call::StartVm {
         vm: claim.vm.clone(),

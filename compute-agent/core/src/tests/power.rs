@@ -146,6 +146,45 @@ fn a_stop_that_its_own_operations_start_overtook_is_late() {
     assert_eq!(rig.state(&h1, &later), DomainState::Absent);
 }
 
+/// Goal: however calls of three attempts of one operation are mixed, delayed and repeated, a guest
+/// that a later one stopped is not started, and one that a later one started is not stopped.
+/// Method: all sequences of four.
+#[test]
+fn calls_of_attempts_take_effect_in_their_order() {
+    let h1 = host("h1");
+    let mut late = 0;
+    for number in 0..6_u32.pow(4) {
+        let sequence = [1, 6, 36, 216].map(|place| number / place % 6);
+        let (mut rig, guest) = running();
+        let (mut stopped, mut started, mut runs) = (None, None, true);
+        for (starts, attempt) in sequence.map(|digit| (digit % 2 == 1, digit / 2)) {
+            let guest = guest.tried(attempt);
+            let (call, is_late) = if starts {
+                (guest.start_call(&h1, on()), stopped > Some(attempt))
+            } else {
+                (guest.stop_call(0, false), started >= Some(attempt))
+            };
+            let outcome = rig.call(&h1, &guest, call);
+            if is_late {
+                late += 1;
+                assert_eq!(reason(outcome), "LATE_CALL", "{sequence:?}");
+            } else {
+                assert_eq!(outcome, Ok(Reply::Done), "{sequence:?}");
+                let last = if starts { &mut started } else { &mut stopped };
+                *last = (*last).max(Some(attempt));
+                runs = starts;
+            }
+            let state = if runs {
+                DomainState::Running
+            } else {
+                DomainState::Absent
+            };
+            assert_eq!(rig.state(&h1, &guest), state, "{sequence:?}");
+        }
+    }
+    assert!(late > 1_000, "{late} of 5,184 calls were late");
+}
+
 #[test]
 fn a_stop_on_another_claim_changes_nothing() {
     let ((mut rig, guest), h1) = (running(), host("h1"));

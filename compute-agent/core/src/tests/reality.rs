@@ -200,6 +200,7 @@ fn a_forgotten_guest_is_taken_up() {
                     operation: OperationId(Uuid::from_u128(1)),
                     epoch: Epoch(1),
                     incarnation: Incarnation(Uuid::nil()),
+                    attempt: 0,
                 };
                 let effects = agent.step(Event::Call {
                     id: CallId(1),
@@ -284,6 +285,7 @@ fn call_under_way(agent: &mut Agent, guest: &Guest, call: Call) -> Option<(Token
         operation: guest.operation,
         epoch: guest.epoch,
         incarnation: Incarnation(Uuid::nil()),
+        attempt: 0,
     };
     let id = CallId(1);
     let effects = agent.step(Event::Call { id, fence, call });
@@ -468,6 +470,7 @@ fn who_is_cut_off_starts_nothing() {
             operation: OperationId(Uuid::from_u128(calls)),
             epoch: Epoch(1),
             incarnation: Incarnation(Uuid::nil()),
+            attempt: 0,
         };
         let id = CallId(u64::try_from(calls).unwrap());
         let call = call(&guest, &host);

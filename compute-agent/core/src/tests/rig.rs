@@ -53,6 +53,7 @@ pub(super) struct Guest {
     pub(super) spec: VmSpec,
     pub(super) operation: OperationId,
     pub(super) epoch: Epoch,
+    pub(super) attempt: u32,
 }
 
 impl Guest {
@@ -63,6 +64,7 @@ impl Guest {
             spec,
             operation: OperationId(Uuid::from_u128(number + 5000)),
             epoch: Epoch(1),
+            attempt: 0,
         }
     }
 
@@ -71,6 +73,14 @@ impl Guest {
         Self {
             operation: OperationId(Uuid::from_u128(operation)),
             epoch: Epoch(epoch),
+            ..self.clone()
+        }
+    }
+
+    /// The same guest under a later attempt of its operation.
+    pub(super) fn tried(&self, attempt: u32) -> Self {
+        Self {
+            attempt,
             ..self.clone()
         }
     }
@@ -190,6 +200,7 @@ impl Rig {
             operation: guest.operation,
             epoch: guest.epoch,
             incarnation: self.agents[name].facts().incarnation,
+            attempt: guest.attempt,
         }
     }
 

@@ -61,6 +61,7 @@ fn fence() -> Fence {
         operation: OperationId(Uuid::from_u128(2)),
         epoch: Epoch(4),
         incarnation: Incarnation(Uuid::from_u128(5)),
+        attempt: 0,
     }
 }
 

@@ -255,6 +255,7 @@ impl Running {
             operation: guest.operation,
             epoch: guest.epoch,
             incarnation: self.report.incarnation,
+            attempt: 0,
         };
         let channel = client::channel(&self.report.agent_address).unwrap();
         client::agent::call(

@@ -166,6 +166,45 @@ fn hosts_that_refuse_are_followed_by_others_up_to_a_limit() {
     stage.holds();
 }
 
+/// A guest that runs and is moved while it is off is started on its host again after each destination
+/// that refuses it, and stopped there for the next one; where all refuse, it runs on.
+#[test]
+fn a_guest_that_is_stopped_for_its_move_is_stopped_for_each_host() {
+    let pages = "{ size_kib = 2048, total = 64 }";
+    let others = [B, "host-c", "host-d"];
+    let hosts = [A, B, "host-c", "host-d"].map(|name| host(name, 1, 4, pages, "0-3"));
+    let stage = Stage::with(hosts.into());
+    let words = ["--vcpus", "2", "--memory-mib", "64"];
+    let pinned = ["--spec", "hw:cpu_policy=dedicated"];
+    stage
+        .cluster
+        .run(&[&["flavor", "create", "pinned"][..], &words, &pinned].concat());
+    let _ = stage.cluster.boot("g", "pinned", A);
+    for name in others {
+        stage.tell(name, "refuse start 1");
+    }
+    let operation = stage.cluster.begin(&["vm", "migrate", "g", "--cold"]);
+    let refusal = stage.fails(&operation);
+    assert_eq!(refusal["reason"], "HYPERVISOR_REFUSED", "{refusal:#}");
+    let migration = stage.last_migration("g").unwrap();
+    let tried = migration.tried.iter().map(|tried| tried.host.to_string());
+    let tried: Vec<String> = tried.collect();
+    let hosts: std::collections::BTreeSet<&str> = tried.iter().map(String::as_str).collect();
+    assert_eq!(hosts, others.into());
+    assert_eq!(stage.cluster.pins_on("g", A).len(), 2);
+    stage.holds();
+
+    let [first, second, last] = tried.try_into().expect("three hosts");
+    stage.tell(&first, "refuse start 1");
+    stage.tell(&second, "refuse start 1");
+    stage.cluster.run(&["vm", "migrate", "g", "--cold"]);
+    let migration = stage.last_migration("g").unwrap();
+    assert_eq!(migration.destination.unwrap().as_str(), last);
+    assert_eq!((stage.taken(A), stage.guests(A).len()), (cpus(""), 0));
+    assert_eq!(stage.cluster.pins_on("g", &last).len(), 2);
+    stage.holds();
+}
+
 /// Returns what a person is told.
 #[track_caller]
 fn people(stage: &Stage, words: &[&str]) -> Answer {

@@ -80,6 +80,7 @@ fn fence(vm_uid: Uuid, epoch: u64, incarnation: &str) -> wire::Fence {
         epoch,
         incarnation: incarnation.to_owned(),
         grant: None,
+        attempt: 0,
     }
 }
 

@@ -19,12 +19,15 @@ use super::{
 };
 
 pub(crate) fn fence() -> impl Strategy<Value = Fence> {
-    (id(), id(), epoch(), id()).prop_map(|(vm, operation, epoch, incarnation)| Fence {
-        vm,
-        operation,
-        epoch,
-        incarnation,
-    })
+    (id(), id(), epoch(), id(), any::<u32>()).prop_map(
+        |(vm, operation, epoch, incarnation, attempt)| Fence {
+            vm,
+            operation,
+            epoch,
+            incarnation,
+            attempt,
+        },
+    )
 }
 
 pub(crate) fn destination_check() -> impl Strategy<Value = DestinationCheck> {
