@@ -1,7 +1,8 @@
 //! Events of a resource, as `kubectl describe` shows them.
 //!
-//! An event belongs to a change of the status. Its name is computed from that change, so that an operator
-//! which repeats it, or a second one, meets the one that exists.
+//! An event belongs to a change of the phase, or of why it is Failed. Its name is computed from that change,
+//! so that an operator which repeats it, or a second one, meets the one that exists, whatever else of the
+//! status was written meanwhile.
 //!
 //! Invariant: a function of its arguments.
 
@@ -30,18 +31,23 @@ pub fn of_change(resource: &Resource, next: &Status, now: &Time) -> Option<Value
         Phase::Initializing if before.phase == Phase::New => ("Normal", "NewDeployment"),
         Phase::New | Phase::Initializing | Phase::Running | Phase::Failed => return None,
     };
-    Some(event(resource, (kind, reason), &next.reason, now))
+    let since = match before.phase {
+        // One fault may follow another one, and the first one again.
+        Phase::Failed => None,
+        Phase::New | Phase::Initializing | Phase::Running => before.phase_began(),
+    };
+    let since = since.or(before.last_updated.as_ref());
+    Some(event(resource, (kind, reason), &next.reason, (since, now)))
 }
 
-fn event(resource: &Resource, (kind, reason): (&str, &str), message: &str, now: &Time) -> Value {
+fn event(
+    resource: &Resource,
+    (kind, reason): (&str, &str),
+    message: &str,
+    (since, now): (Option<&Time>, &Time),
+) -> Value {
     let owner = &resource.owner;
-    let change = json!([
-        owner.uid,
-        reason,
-        message,
-        resource.generation,
-        resource.status.last_updated,
-    ]);
+    let change = json!([owner.uid, reason, message, resource.generation, since]);
     let digest = Sha256::digest(change.to_string().as_bytes());
     let digest: String = digest[..8].iter().map(|b| format!("{b:02x}")).collect();
     json!({
@@ -80,6 +86,7 @@ mod tests {
 
     use super::*;
     use crate::resource::Kind;
+    use crate::status::{Hosts, Observed, Pods};
 
     const PHASES: [Phase; 4] = [
         Phase::New,
@@ -153,6 +160,49 @@ mod tests {
         };
         assert_eq!(name("a"), name("a"));
         assert_ne!(name("a"), name("b"));
+    }
+
+    /// Goal: a deployment that an operator has announced as Running, and not recorded as such, is not
+    /// announced again because its successor saw something else first; and each time that it is Running
+    /// again is announced. Method: what is written between the two, in each phase.
+    #[test]
+    fn an_event_belongs_to_the_time_at_which_the_phase_began() {
+        let observed = |ready, fault: Option<&str>| Observed {
+            generation: 1,
+            certificate_fault: None,
+            fault: fault.map(str::to_owned),
+            controller: Pods {
+                ready,
+                desired: Some(2),
+            },
+            node: Pods {
+                ready: 1,
+                desired: Some(1),
+            },
+            hosts: Hosts::Missing(Vec::new()),
+            upgrade: String::new(),
+        };
+        let at = |second| Time(Timestamp::from_second(second).expect("a time"));
+        let write = |before: &Status, observed: &Observed, second| {
+            before.next(observed, &at(second)).expect("a change")
+        };
+        let running = |before: &Status| {
+            let next = write(before, &observed(2, None), 9);
+            let event = of_change(&resource(before.clone()), &next, &at(9));
+            event.expect("it begins to run")["metadata"]["name"].clone()
+        };
+        let first = write(&Status::default(), &observed(0, None), 1);
+        let later = write(&first, &observed(1, None), 2);
+        assert_eq!(running(&first), running(&later), "the same phase");
+        let again = write(&write(&later, &observed(2, None), 3), &observed(1, None), 4);
+        assert_ne!(running(&first), running(&again), "it was Running between");
+        let failed = write(&later, &observed(1, Some("a")), 5);
+        let refused = write(&failed, &observed(1, Some("b")), 6);
+        let recovered = write(&refused, &observed(1, None), 7);
+        let names = [&first, &again, &failed, &refused, &recovered].map(running);
+        for (i, name) in names.iter().enumerate() {
+            assert!(!names[..i].contains(name), "{i}: {names:?}");
+        }
     }
 
     #[test]

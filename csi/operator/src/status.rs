@@ -48,6 +48,8 @@ pub enum ConditionType {
     DriverDeployed,
     /// Each selected node is a host of Berth's schedulers.
     HostsRegistered,
+    /// The phase is Running. Its reason is the phase, so that its time is when the phase began.
+    Ready,
 }
 
 /// One condition.
@@ -179,6 +181,17 @@ pub struct Observed {
 }
 
 impl Status {
+    /// Returns when the phase began, if that is recorded.
+    #[must_use]
+    pub fn phase_began(&self) -> Option<&Time> {
+        let ready = |condition: &&Condition| condition.kind == ConditionType::Ready;
+        self.conditions
+            .iter()
+            .find(ready)?
+            .last_update_time
+            .as_ref()
+    }
+
     /// Returns the status to write, or `None` if the stored one is still true.
     #[must_use]
     pub fn next(&self, observed: &Observed, now: &Time) -> Option<Self> {
@@ -216,6 +229,11 @@ impl Observed {
         let certificates = self.certificate_fault.as_ref();
         let deployed = self.fault.as_ref().or(certificates);
         let (registered, hosts) = self.registered();
+        let (ready, phase_name) = match phase {
+            Phase::Running => (ConditionStatus::True, "Running"),
+            Phase::Failed => (ConditionStatus::False, "Failed"),
+            Phase::New | Phase::Initializing => (ConditionStatus::False, "Initializing"),
+        };
         Status {
             phase,
             reason,
@@ -224,6 +242,7 @@ impl Observed {
                 self.without_fault(ConditionType::CertsReady, certificates),
                 self.without_fault(ConditionType::DriverDeployed, deployed),
                 self.condition(ConditionType::HostsRegistered, registered, hosts),
+                self.condition(ConditionType::Ready, ready, phase_name.to_owned()),
             ],
             driver_components: vec![
                 component(Component::Controller, self.controller, ""),

@@ -522,11 +522,13 @@ log_filter = "info,berth_csi_operator=debug,kube_client=off"
         self.drop(BETA, "taken.example")
 
     def spec_with_certificates(self, prefix):
-        """A spec with its own certificates, for the service of this deployment."""
-        place, names = self.place, (f"{prefix}-registry", f"{prefix}-agents")
+        """A spec with its own certificates, for the service of this deployment. The agents' is for all
+        nodes: only one of this name may be."""
+        place, names = self.place, (f"{prefix}-registry", "pmem-node-controller")
         place.certs("issue", "certs", "--role", "csi-controller", "--name", names[0],
                     "--dns", f"{prefix}-controller.berth.svc")
-        place.certs("issue", "certs", "--role", "agent", "--name", names[1], "--dns", "n3")
+        if not os.path.exists(place.file("certs", f"agent-{names[1]}.pem")):
+            place.certs("issue", "certs", "--role", "agent", "--name", names[1], "--dns", "n3")
         def read(file):
             with open(place.file("certs", file), "rb") as opened:
                 return base64.b64encode(opened.read()).decode()

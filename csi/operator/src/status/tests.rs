@@ -13,6 +13,11 @@ fn pods(ready: i64, desired: Option<i64>) -> Pods {
     Pods { ready, desired }
 }
 
+/// The phase that a condition names as its reason.
+fn phase_of(condition: &Condition) -> Phase {
+    serde_json::from_value(condition.reason.clone().into()).expect("a phase")
+}
+
 fn all_observed() -> Vec<Observed> {
     let faults = [None, Some("fault".to_owned())];
     let counted = [
@@ -67,6 +72,13 @@ fn phases_are_true() {
         };
         assert_eq!(status.phase, expected, "{observed:?}");
         assert!(!status.reason.is_empty());
+        let ready = status.conditions.last().expect("conditions");
+        let is_ready = ready.status == ConditionStatus::True;
+        assert_eq!(
+            (ready.kind, is_ready),
+            (ConditionType::Ready, complete && !faulty)
+        );
+        assert_eq!(phase_of(ready), expected, "{observed:?}");
         counts[usize::from(!faulty) + usize::from(!faulty && complete)] += 1;
         assert!(status.conditions.iter().all(|c| c.observed_generation == 7));
         assert_eq!(status.driver_components.len(), 2);
