@@ -1,7 +1,8 @@
 //! The memory of a host: the policy in force, its source, and whether too much is
 //! taken.
 
-use berth_domain::policy::memory::{Source, ratio_text};
+use berth_domain::policy::Source;
+use berth_domain::policy::memory::ratio_text;
 use berth_proto::policy::v1::host_memory::Violation;
 use berth_proto::policy::v1::{HostMemory, MemorySource};
 use serde_json::{Value, json};

@@ -10,13 +10,15 @@ mod balance;
 mod decimal;
 mod failover;
 pub mod memory;
+mod scoped;
 mod setting;
 
 pub use balance::{
     BalancePolicy, GAIN_MIN_MILLI_DEFAULT, GAIN_MIN_MILLI_MAX, HOLD_MS_MAX, THRESHOLD_MILLI_MAX,
 };
 pub use failover::{Admission, FailoverPolicy};
-pub use memory::{MemoryPolicy, RATIO_MILLI_MAX, RATIO_MILLI_MIN, Scope};
+pub use memory::{MemoryPolicy, RATIO_MILLI_MAX, RATIO_MILLI_MIN};
+pub use scoped::{Scope, Scoped, Source, TERMS_MAX, Terms};
 pub use setting::{KEYS, SCOPED_KEYS, Setting};
 
 use serde::{Deserialize, Serialize};

@@ -1,21 +1,12 @@
 //! The settings of memory over-commitment: of the cluster, a group of hosts, a host.
 //!
-//! ```text
-//! host ──sets nothing──▶ its group ──sets nothing──▶ cluster ──sets nothing──▶ 1.0; the agent
-//! ```
-//!
-//! A group is an aggregate with settings here. What the word means for placement is in
-//! [`crate::memory`].
-//!
-//! Invariant (kept by the state): a host is in one group at most, and every group and host of which
-//! a setting exists is there. Empty terms are not stored.
-
-use std::collections::BTreeMap;
-use std::fmt;
+//! What the ratio means for placement is in [`crate::memory`]; whose setting holds, in
+//! [`Scoped`].
 
 use serde::{Deserialize, Serialize};
 
 use super::decimal;
+use super::scoped::{Scoped, Source, Terms};
 use crate::memory::MemoryRule;
 use crate::name::{AggregateName, HostName};
 use crate::overcommit::AllocationRatio;
@@ -26,8 +17,6 @@ pub const RATIO_MILLI_MIN: u32 = 1000;
 pub const RATIO_MILLI_MAX: u32 = 16_000;
 /// The most memory that can be reserved for a node itself, in MiB.
 pub const MEM_NODE_MIB_MAX: u64 = 1 << 30;
-/// The most groups, and the most hosts, with settings.
-pub const TERMS_MAX: usize = 1000;
 
 /// The settings of one of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -39,66 +28,14 @@ pub struct MemoryTerms {
     pub mem_node_mib: Option<u64>,
 }
 
-impl MemoryTerms {
-    /// Returns whether they are empty.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
+impl Terms for MemoryTerms {
+    const WHAT: &'static str = "memory";
+    const KEYS: [&'static str; 2] = ["memory.ratio", "memory.mem_node_mib"];
 
     fn is_bounded(&self) -> bool {
         let bounds = RATIO_MILLI_MIN..=RATIO_MILLI_MAX;
         self.ratio_milli.is_none_or(|ratio| bounds.contains(&ratio))
             && self.mem_node_mib.is_none_or(|mib| mib <= MEM_NODE_MIB_MAX)
-    }
-}
-
-/// For what something is set.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Scope {
-    /// The whole cluster.
-    #[default]
-    Cluster,
-    /// The hosts of an aggregate, which that makes a group.
-    Group(AggregateName),
-    /// One host.
-    Host(HostName),
-}
-
-impl fmt::Display for Scope {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Cluster => f.write_str("the cluster"),
-            Self::Group(name) => write!(f, "group {name}"),
-            Self::Host(name) => write!(f, "host {name}"),
-        }
-    }
-}
-
-/// The origin of an effective setting of a host.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Source {
-    /// Set for the host.
-    Host,
-    /// Set for this group of it.
-    Group(AggregateName),
-    /// Set for the cluster.
-    Cluster,
-    /// Not set: the default.
-    Default,
-    /// Not set: from the configuration of the host's agent.
-    Agent,
-}
-
-impl fmt::Display for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Host => f.write_str("host"),
-            Self::Group(name) => write!(f, "group {name}"),
-            Self::Cluster => f.write_str("cluster"),
-            Self::Default => f.write_str("default"),
-            Self::Agent => f.write_str("agent"),
-        }
     }
 }
 
@@ -114,15 +51,7 @@ pub struct EffectiveMemory {
 }
 
 /// The settings of memory.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct MemoryPolicy {
-    /// For the whole cluster.
-    pub cluster: MemoryTerms,
-    /// For the hosts of aggregates, which makes them groups; at most [`TERMS_MAX`].
-    pub groups: BTreeMap<AggregateName, MemoryTerms>,
-    /// For single hosts; at most [`TERMS_MAX`].
-    pub hosts: BTreeMap<HostName, MemoryTerms>,
-}
+pub type MemoryPolicy = Scoped<MemoryTerms>;
 
 impl MemoryPolicy {
     /// Returns what holds of a host in these aggregates.
@@ -131,25 +60,9 @@ impl MemoryPolicy {
         host: &HostName,
         aggregates: impl IntoIterator<Item = &'a AggregateName>,
     ) -> EffectiveMemory {
-        let own = self.hosts.get(host).copied().unwrap_or_default();
-        let group = match self.groups.is_empty() {
-            true => None,
-            false => aggregates
-                .into_iter()
-                .find_map(|name| self.groups.get_key_value(name)),
-        };
-        let (name, group) = group.map_or((None, MemoryTerms::default()), |(n, t)| (Some(n), *t));
-        let from_group = || name.cloned().map_or(Source::Default, Source::Group);
-        let ratio = own
-            .ratio_milli
-            .map(|ratio| (ratio, Source::Host))
-            .or_else(|| group.ratio_milli.map(|ratio| (ratio, from_group())))
-            .or_else(|| self.cluster.ratio_milli.map(|r| (r, Source::Cluster)));
-        let mem_node = own
-            .mem_node_mib
-            .map(|mib| (mib, Source::Host))
-            .or_else(|| group.mem_node_mib.map(|mib| (mib, from_group())))
-            .or_else(|| self.cluster.mem_node_mib.map(|m| (m, Source::Cluster)));
+        let levels = self.levels(host, aggregates);
+        let ratio = levels.nearest(|terms| terms.ratio_milli);
+        let mem_node = levels.nearest(|terms| terms.mem_node_mib);
         let (ratio_milli, ratio_from) = ratio.unwrap_or((RATIO_MILLI_MIN, Source::Default));
         let (mem_node_mib, mem_node_from) =
             mem_node.map_or((None, Source::Agent), |(mib, from)| (Some(mib), from));
@@ -162,31 +75,6 @@ impl MemoryPolicy {
             mem_node_from,
         }
     }
-
-    /// Changes the settings of one of them.
-    pub fn change(&mut self, scope: &Scope, change: impl FnOnce(&mut MemoryTerms)) {
-        match scope {
-            Scope::Cluster => change(&mut self.cluster),
-            Scope::Group(name) => {
-                change(self.groups.entry(name.clone()).or_default());
-                self.groups.retain(|_, terms| !terms.is_empty());
-            }
-            Scope::Host(name) => {
-                change(self.hosts.entry(name.clone()).or_default());
-                self.hosts.retain(|_, terms| !terms.is_empty());
-            }
-        }
-    }
-
-    /// Returns whether it is within its bounds, and stores no empty terms.
-    #[must_use]
-    pub fn is_bounded(&self) -> bool {
-        let mut each = self.groups.values().chain(self.hosts.values());
-        self.cluster.is_bounded()
-            && each.all(|terms| !terms.is_empty() && terms.is_bounded())
-            && self.groups.len() <= TERMS_MAX
-            && self.hosts.len() <= TERMS_MAX
-    }
 }
 
 /// Writes a ratio as it is typed.
@@ -198,6 +86,7 @@ pub fn ratio_text(milli: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::Scope;
 
     fn terms(ratio_milli: Option<u32>, mem_node_mib: Option<u64>) -> MemoryTerms {
         MemoryTerms {

@@ -5,10 +5,10 @@
 use std::collections::BTreeMap;
 
 use super::balance::{GAIN_MIN_MILLI_MAX, HOLD_MS_MAX, THRESHOLD_MILLI_MAX};
-use super::memory::{MEM_NODE_MIB_MAX, RATIO_MILLI_MAX, RATIO_MILLI_MIN, Scope};
+use super::memory::{MEM_NODE_MIB_MAX, RATIO_MILLI_MAX, RATIO_MILLI_MIN};
 use super::{
-    Admission, DefaultPages, SELF_FENCE_MS_MAX, SELF_FENCE_MS_MIN, SchedulingPolicy, WEIGHT_MAX,
-    decimal,
+    Admission, DefaultPages, SELF_FENCE_MS_MAX, SELF_FENCE_MS_MIN, SchedulingPolicy, Scope,
+    WEIGHT_MAX, decimal,
 };
 use crate::fault::Fault;
 use crate::numa::Strategy;

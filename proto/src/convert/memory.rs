@@ -1,13 +1,12 @@
 //! How far memory is over-committed: the policy, and what is reported of a host.
 
-use std::collections::BTreeMap;
-
 use berth_domain::memory::{MemoryVerdict, MemoryViolation};
-use berth_domain::policy::MemoryPolicy;
-use berth_domain::policy::memory::{EffectiveMemory, MemoryTerms, Source, TERMS_MAX};
+use berth_domain::policy::memory::{EffectiveMemory, MemoryTerms};
+use berth_domain::policy::{MemoryPolicy, Source};
 
 use super::field::{self, Invalid};
 use super::name::ResourceName;
+use super::scoped;
 use crate::policy::v1;
 use crate::policy::v1::host_memory::Violation as WireViolation;
 use crate::policy::v1::memory_source::Kind;
@@ -32,11 +31,10 @@ impl From<v1::MemoryTerms> for MemoryTerms {
 
 impl From<&MemoryPolicy> for v1::MemoryPolicy {
     fn from(policy: &MemoryPolicy) -> Self {
-        let cluster = Some(policy.cluster).filter(|terms| !terms.is_empty());
         Self {
-            cluster: cluster.map(|terms| (&terms).into()),
-            groups: write_terms(&policy.groups),
-            hosts: write_terms(&policy.hosts),
+            cluster: scoped::write_cluster(&policy.cluster),
+            groups: scoped::write(&policy.groups),
+            hosts: scoped::write(&policy.hosts),
         }
     }
 }
@@ -47,8 +45,8 @@ impl TryFrom<v1::MemoryPolicy> for MemoryPolicy {
     fn try_from(wire: v1::MemoryPolicy) -> Result<Self, Invalid> {
         let policy = Self {
             cluster: wire.cluster.map(Into::into).unwrap_or_default(),
-            groups: read_terms(wire.groups, "groups")?,
-            hosts: read_terms(wire.hosts, "hosts")?,
+            groups: scoped::read(wire.groups, "groups")?,
+            hosts: scoped::read(wire.hosts, "hosts")?,
         };
         if policy.is_bounded() {
             Ok(policy)
@@ -57,24 +55,6 @@ impl TryFrom<v1::MemoryPolicy> for MemoryPolicy {
             Err(Invalid::here(rule))
         }
     }
-}
-
-fn write_terms<N: ResourceName>(
-    terms: &BTreeMap<N, MemoryTerms>,
-) -> BTreeMap<String, v1::MemoryTerms> {
-    let each = terms.iter();
-    each.map(|(name, terms)| (name.resource_name(), terms.into()))
-        .collect()
-}
-
-fn read_terms<N: ResourceName + Ord>(
-    wire: BTreeMap<String, v1::MemoryTerms>,
-    field: &str,
-) -> Result<BTreeMap<N, MemoryTerms>, Invalid> {
-    field::bounded(wire.len(), field, TERMS_MAX)?;
-    let each = wire.into_iter();
-    each.map(|(name, terms)| Ok((field::name(&name, field)?, terms.into())))
-        .collect()
 }
 
 impl From<&Source> for v1::MemorySource {

@@ -45,6 +45,7 @@ pub mod policy;
 pub mod reality;
 pub mod refusal;
 pub mod revocation;
+mod scoped;
 pub mod server_group;
 pub mod service;
 pub mod signals;

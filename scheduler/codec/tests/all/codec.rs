@@ -14,8 +14,7 @@ use berth_codec::{
 use berth_domain::audit::{Chosen, Points, Ranked, RequestSummary};
 use berth_domain::id::{Generation, TimeMs};
 use berth_domain::memory::MemoryRule;
-use berth_domain::policy::memory::Source;
-use berth_domain::policy::{SchedulingPolicy, Setting};
+use berth_domain::policy::{SchedulingPolicy, Setting, Source};
 use berth_domain::refusal::Refusal;
 use berth_domain::resource::ResourceClass;
 use berth_domain::version::ServiceVersion;

@@ -1,8 +1,7 @@
 //! What is preferred: one record, replaced as a whole. What it says of memory is a rule, and follows
 //! into the hosts in the same command.
 
-use berth_domain::policy::memory::TERMS_MAX;
-use berth_domain::policy::{SchedulingPolicy, WEIGHT_MAX};
+use berth_domain::policy::{SchedulingPolicy, TERMS_MAX, WEIGHT_MAX};
 use berth_domain::refusal::{Code, Refusal};
 
 use crate::refusals::invalid;

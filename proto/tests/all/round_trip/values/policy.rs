@@ -5,8 +5,8 @@ use berth_domain::policy::memory::{
     MEM_NODE_MIB_MAX, MemoryTerms, RATIO_MILLI_MAX, RATIO_MILLI_MIN,
 };
 use berth_domain::policy::{
-    Admission, BalancePolicy, FailoverPolicy, GAIN_MIN_MILLI_MAX, HOLD_MS_MAX, MemoryPolicy,
-    MigrationPolicy, SELF_FENCE_MS_MAX, SELF_FENCE_MS_MIN, THRESHOLD_MILLI_MAX,
+    Admission, BalancePolicy, FailoverPolicy, GAIN_MIN_MILLI_MAX, HOLD_MS_MAX, MigrationPolicy,
+    SELF_FENCE_MS_MAX, SELF_FENCE_MS_MIN, Scoped, THRESHOLD_MILLI_MAX, Terms,
 };
 
 pub(crate) fn policy() -> impl Strategy<Value = SchedulingPolicy> {
@@ -60,8 +60,8 @@ pub(crate) fn policy() -> impl Strategy<Value = SchedulingPolicy> {
         )
 }
 
-fn memory() -> impl Strategy<Value = MemoryPolicy> {
-    let terms = || {
+fn memory() -> impl Strategy<Value = Scoped<MemoryTerms>> {
+    scoped(|| {
         let ratio = option::of(RATIO_MILLI_MIN..=RATIO_MILLI_MAX);
         (ratio, option::of(0..=MEM_NODE_MIB_MAX)).prop_map(|(ratio_milli, mem_node_mib)| {
             MemoryTerms {
@@ -69,12 +69,17 @@ fn memory() -> impl Strategy<Value = MemoryPolicy> {
                 mem_node_mib,
             }
         })
-    };
+    })
+}
+
+fn scoped<T: Terms + std::fmt::Debug, S: Strategy<Value = T>>(
+    terms: impl Fn() -> S,
+) -> impl Strategy<Value = Scoped<T>> {
     let said = || terms().prop_filter("says something", |terms| !terms.is_empty());
     let group = NAME.prop_map(|n| AggregateName::new(&n).unwrap());
     let groups = btree_map(group, said(), 0..4);
     let hosts = btree_map(host_name(), said(), 0..4);
-    (terms(), groups, hosts).prop_map(|(cluster, groups, hosts)| MemoryPolicy {
+    (terms(), groups, hosts).prop_map(|(cluster, groups, hosts)| Scoped {
         cluster,
         groups,
         hosts,
