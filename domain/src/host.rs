@@ -6,9 +6,9 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::fence::Fenced;
+use crate::host_rule::HostRule;
 use crate::id::{ClaimId, Generation, Incarnation, OperationId, ProviderId, TimeMs};
 use crate::inventory::Inventory;
-use crate::memory::MemoryRule;
 use crate::name::HostName;
 use crate::numa::{Limits, ThreadRules};
 use crate::overcommit::AllocationRatio;
@@ -158,26 +158,20 @@ impl Host {
     }
 }
 
-/// How often one shared CPU is given away by default, in thousandths.
-pub const CPU_RATIO_MILLI_DEFAULT: u64 = 4000;
-
-/// Returns what a host offers as counted resources where this rule holds of its memory; classes of
-/// which it has nothing are left out, and all of them where it runs no guests.
+/// Returns what a host offers as counted resources where this rule holds of it; classes of which it
+/// has nothing are left out, and all of them where it runs no guests.
 #[must_use]
-pub fn inventories_of(report: &HostReport, rule: MemoryRule) -> BTreeMap<ResourceClass, Inventory> {
+pub fn inventories_of(report: &HostReport, rule: HostRule) -> BTreeMap<ResourceClass, Inventory> {
     if !report.runs_guests() {
         return BTreeMap::new();
     }
-    let shared = Inventory {
-        allocation_ratio: AllocationRatio::from_milli(CPU_RATIO_MILLI_DEFAULT),
-        ..Inventory::exact(report.topology.shared().len() as u64)
-    };
+    let shared = rule.cpu.inventory(report.topology.shared().len() as u64);
     let memory_mib = report.topology.memory_mib();
     let memory = Inventory {
-        reserved: (rule.mem_node_mib)
+        reserved: (rule.memory.mem_node_mib)
             .unwrap_or(report.memory_reserved_mib)
             .min(memory_mib),
-        allocation_ratio: rule.ratio,
+        allocation_ratio: rule.memory.ratio,
         ..Inventory::exact(memory_mib)
     };
     let dedicated = Inventory::exact(report.topology.dedicated().len() as u64);
@@ -201,7 +195,9 @@ pub fn inventories_of(report: &HostReport, rule: MemoryRule) -> BTreeMap<Resourc
 }
 
 /// Returns the ratios up to which the cells of a host with these inventories are given away. Memory
-/// is by the rule of [`crate::memory`] at every ratio.
+/// is by the rule of [`crate::memory`] at every ratio. What is reserved of shared CPUs and memory is
+/// reserved of the host as a whole, in no cell of it: guests with cells take from the inventories,
+/// too, so that all together never take more than these.
 #[must_use]
 pub fn limits_of(inventories: &BTreeMap<ResourceClass, Inventory>) -> Limits {
     let ratio = |class| {

@@ -1,7 +1,7 @@
 //! A host together with everything that is taken from it: what a decision looks at.
 //!
-//! Invariant: `used`, `memory`, `usage` and `headroom` follow from the host, the rule of its memory
-//! and its claims (and, for `used`, other consumers of its provider) alone. [`Headroom`] is a
+//! Invariant: `used`, `memory`, `usage` and `headroom` follow from the host, the rule of what may be
+//! given away and its claims (and, for `used`, other consumers of its provider) alone. [`Headroom`] is a
 //! summary that never shows less than there is: a host that it rules out cannot hold the guest, one
 //! that it lets through may still refuse.
 
@@ -13,8 +13,9 @@ use crate::aggregate::HostAggregates;
 use crate::allocation::Resources;
 use crate::claim::Claim;
 use crate::host::{Host, HostReport, inventories_of, limits_of, traits_of};
+use crate::host_rule::HostRule;
 use crate::inventory::Inventory;
-use crate::memory::{Books, MemoryRule, Taken};
+use crate::memory::{Books, Taken};
 use crate::numa::outline::{self, PoolHeadroom};
 use crate::numa::{Ground, HostUsage, Limits, Outline};
 use crate::reality::Unknown;
@@ -89,8 +90,8 @@ pub struct HostView {
     pub traits: Arc<BTreeSet<Trait>>,
     /// The properties from its aggregates. Only the state knows; it keeps it up to date.
     pub aggregates: Arc<HostAggregates>,
-    /// What holds of its memory. Only the state knows; it keeps it up to date.
-    pub memory_rule: MemoryRule,
+    /// What may be given away of it. Only the state knows; it keeps it up to date.
+    pub rule: HostRule,
     /// Counted resources that are taken.
     pub used: Resources,
     /// The memory that claims take, by what may be done with it.
@@ -124,22 +125,23 @@ impl PartialEq for Digest {
 impl Eq for Digest {}
 
 impl HostView {
-    /// Returns the view of a host that holds these claims, without over-commitment of memory.
+    /// Returns the view of a host that holds these claims, where nothing is set of what may be given
+    /// away.
     pub fn new<'a>(host: Arc<Host>, claims: impl IntoIterator<Item = &'a Claim>) -> Self {
-        Self::under(host, MemoryRule::EXACT, claims)
+        Self::under(host, HostRule::default(), claims)
     }
 
-    /// Returns the view of a host that holds these claims, where this rule holds of its memory.
+    /// Returns the view of a host that holds these claims, where this rule holds of it.
     pub fn under<'a>(
         host: Arc<Host>,
-        memory_rule: MemoryRule,
+        rule: HostRule,
         claims: impl IntoIterator<Item = &'a Claim>,
     ) -> Self {
         let mut view = Self {
-            inventories: Arc::new(inventories_of(&host.report, memory_rule)),
+            inventories: Arc::new(inventories_of(&host.report, rule)),
             traits: Arc::new(traits_of(&host.report)),
             aggregates: Arc::default(),
-            memory_rule,
+            rule,
             used: Resources::new(),
             memory: Taken::default(),
             usage: HostUsage::empty(&host.report.topology),
@@ -164,7 +166,7 @@ impl HostView {
     /// Returns the view of the host without anything that is taken from it.
     #[must_use]
     pub fn emptied(&self) -> Self {
-        let mut view = Self::under(Arc::clone(&self.host), self.memory_rule, []);
+        let mut view = Self::under(Arc::clone(&self.host), self.rule, []);
         view.set_aggregates(Arc::clone(&self.aggregates));
         view.without_unknown()
     }
@@ -235,7 +237,7 @@ impl HostView {
     pub fn set_host(&mut self, host: Arc<Host>) {
         let (old, new) = (&self.host.report.topology, &host.report.topology);
         assert_eq!(old.cells().len(), new.cells().len(), "the same shape");
-        self.inventories = Arc::new(inventories_of(&host.report, self.memory_rule));
+        self.inventories = Arc::new(inventories_of(&host.report, self.rule));
         self.traits = Arc::new(traits_of(&host.report));
         self.host = host;
         self.class = Digest::default();
@@ -249,9 +251,9 @@ impl HostView {
         self.likeness = Digest::default();
     }
 
-    /// Takes what holds of its memory now.
-    pub fn set_memory_rule(&mut self, rule: MemoryRule) {
-        self.memory_rule = rule;
+    /// Takes what may be given away of it now.
+    pub fn set_rule(&mut self, rule: HostRule) {
+        self.rule = rule;
         self.inventories = Arc::new(inventories_of(&self.host.report, rule));
         self.class = Digest::default();
         self.refresh();

@@ -14,6 +14,7 @@
 //! | [`resource`], [`standard`] | resource classes and traits, and their standard names |
 //! | [`inventory`], [`overcommit`], [`provider`], [`allocation`] | counted resources |
 //! | [`memory`] | how much memory of guests a host may hold, and whether it holds more |
+//! | [`host_rule`] | how much of memory and shared CPUs of a host may be given away |
 //! | [`volume`] | volumes of persistent memory: regions, sizes, extents |
 //! | [`import`], [`origin`] | what is taken over from another Placement |
 //! | [`claim`] | what a guest holds on a host, counted and exact |
@@ -55,6 +56,7 @@ pub mod grant;
 pub mod hint;
 pub mod host;
 pub mod host_check;
+pub mod host_rule;
 pub mod host_view;
 pub mod id;
 pub mod image;

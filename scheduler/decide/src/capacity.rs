@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use berth_domain::constraint::Demand;
+use berth_domain::host_rule::HostRule;
 use berth_domain::host_view::HostView;
 use berth_domain::image::ImageProperties;
 use berth_domain::memory::MemoryRule;
@@ -119,9 +120,12 @@ fn at_ratio(
 
 fn with_ratio(view: &HostView, ratio: AllocationRatio) -> HostView {
     let mut view = view.clone();
-    view.set_memory_rule(MemoryRule {
-        ratio,
-        ..view.memory_rule
+    view.set_rule(HostRule {
+        memory: MemoryRule {
+            ratio,
+            ..view.rule.memory
+        },
+        ..view.rule
     });
     view
 }

@@ -13,6 +13,7 @@ use berth_domain::allocation::{Consumer, Resources};
 use berth_domain::audit::Entry;
 use berth_domain::claim::{Claim, Owner};
 use berth_domain::flavor::Flavor;
+use berth_domain::host_rule::{CpuRule, HostRule};
 use berth_domain::host_view::HostView;
 use berth_domain::id::{
     AggregateId, ClaimId, ClusterId, ConsumerId, MigrationId, OperationId, ProviderId, TimeMs,
@@ -250,6 +251,15 @@ impl State {
     pub fn memory_policy_of(&self, host: &HostName) -> EffectiveMemory {
         let names = self.index.host_aggregates.get(host);
         self.policy.memory.of(host, names.into_iter().flatten())
+    }
+
+    /// Returns what of a host may be given away.
+    #[must_use]
+    pub fn rule_of(&self, host: &HostName) -> HostRule {
+        HostRule {
+            memory: self.memory_policy_of(host).rule,
+            cpu: CpuRule::default(),
+        }
     }
 
     /// Judges the memory of a host: what it holds more than it may, and because of what. It looks at

@@ -238,7 +238,7 @@ impl<J: Journal> Transaction<'_, J> {
         });
     }
 
-    /// Writes what is preferred, and what follows from it for the memory of hosts. It is never taken
+    /// Writes what is preferred, and what follows from it for the rules of hosts. It is never taken
     /// away again.
     pub(crate) fn put_policy(&mut self, policy: SchedulingPolicy) -> Arc<SchedulingPolicy> {
         let policy = Arc::new(policy);
@@ -246,7 +246,7 @@ impl<J: Journal> Transaction<'_, J> {
         if old.memory != policy.memory {
             let hosts: Vec<HostName> = self.state.hosts.keys().cloned().collect();
             for host in hosts {
-                self.settle_memory(&host);
+                self.settle_rule(&host);
             }
         }
         self.journal.record(|| Change {
@@ -288,7 +288,7 @@ impl<J: Journal> Transaction<'_, J> {
                 view
             }
             Some(_) | None => {
-                let rule = self.state.memory_policy_of(&host.name).rule;
+                let rule = self.state.rule_of(&host.name);
                 let claims = self.state.claims_of_host(&host.name);
                 let claims = claims.map(|claim| &**claim);
                 let mut view = HostView::under(host.clone(), rule, claims);
@@ -305,15 +305,15 @@ impl<J: Journal> Transaction<'_, J> {
         host
     }
 
-    /// Has a host's view say what holds of its memory now.
-    pub(crate) fn settle_memory(&mut self, host: &HostName) {
-        let rule = self.state.memory_policy_of(host).rule;
+    /// Has a host's view say which rule holds of it now.
+    pub(crate) fn settle_rule(&mut self, host: &HostName) {
+        let rule = self.state.rule_of(host);
         // While the state is put together from rows, the host may come later.
         let view = self.state.hosts.get(host);
-        if view.is_some_and(|view| view.memory_rule != rule)
+        if view.is_some_and(|view| view.rule != rule)
             && let Some(view) = self.state.hosts.get_mut(host)
         {
-            Arc::make_mut(view).set_memory_rule(rule);
+            Arc::make_mut(view).set_rule(rule);
         }
     }
 

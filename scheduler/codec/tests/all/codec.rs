@@ -12,6 +12,7 @@ use berth_codec::{
     encode_outcome, encode_row,
 };
 use berth_domain::audit::{Chosen, Points, Ranked, RequestSummary};
+use berth_domain::host_rule::HostRule;
 use berth_domain::id::{Generation, TimeMs};
 use berth_domain::memory::MemoryRule;
 use berth_domain::policy::{SchedulingPolicy, Setting, Source};
@@ -349,10 +350,12 @@ fn a_policy_of_before_over_commits_nothing() {
     for view in state.hosts().values() {
         let said = state.memory_policy_of(&view.host.name);
         assert_eq!(
-            (said.rule, view.memory_rule),
-            (MemoryRule::EXACT, MemoryRule::EXACT)
+            (said.rule, view.rule),
+            (MemoryRule::EXACT, HostRule::default())
         );
         assert_eq!(said.ratio_from, Source::Default);
+        let vcpu = &view.inventories[&ResourceClass::vcpu()];
+        assert_eq!((vcpu.allocation_ratio.milli(), vcpu.reserved), (4000, 0));
         let memory = &view.inventories[&ResourceClass::memory_mb()];
         assert_eq!(
             (memory.allocation_ratio.milli(), memory.reserved),

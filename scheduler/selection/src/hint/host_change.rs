@@ -200,7 +200,7 @@ fn of_shape(view: &HostView, shape: &HostShape, demand: &Demand) -> Option<HostV
     host.report.service_version = ServiceVersion::CURRENT;
     host.report.traits = shape.traits.iter().cloned().collect();
     host.report.regions = Vec::new();
-    let base = HostView::under(Arc::new(host), view.memory_rule, []);
+    let base = HostView::under(Arc::new(host), view.rule, []);
     let mut new = one_more(&base)?;
     let metadata = shape.metadata.iter();
     let metadata = metadata.map(|(key, value)| (key.clone(), BTreeSet::from([value.clone()])));
@@ -291,7 +291,7 @@ fn one_more(view: &HostView) -> Option<HostView> {
     host.fenced = None;
     host.shape_refused = None;
     host.unknown = Vec::new();
-    let mut new = HostView::under(Arc::new(host), view.memory_rule, []);
+    let mut new = HostView::under(Arc::new(host), view.rule, []);
     new.set_aggregates(Arc::clone(&view.aggregates));
     Some(new)
 }

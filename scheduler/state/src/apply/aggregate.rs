@@ -10,12 +10,12 @@ use berth_domain::aggregate::{AGGREGATES_MAX, Aggregate, AggregateChange};
 use berth_domain::fault;
 use berth_domain::id::Generation;
 use berth_domain::name::{AggregateName, HostName, ZoneName};
-use berth_domain::policy::SCOPED_KEYS;
+use berth_domain::policy::{Scoped, Terms};
 use berth_domain::provider::ResourceProvider;
 use berth_domain::refusal::{Code, Refusal};
 
 use super::inventory::examine_count;
-use super::memory::examine_group;
+use super::overcommit::examine_group;
 use crate::refusals::{exists, precondition};
 use crate::reply::Reply;
 use crate::transaction::{Journal, Transaction};
@@ -92,13 +92,8 @@ impl<J: Journal> Transaction<'_, J> {
                     .with("aggregate", name),
             );
         }
-        if self.state.policy().memory.groups.contains_key(name) {
-            let message = format!("something is said of the memory of aggregate {name}");
-            let keys = SCOPED_KEYS.join(" ");
-            return Err(precondition("AGGREGATE_IN_USE", message)
-                .with_hint(format!("berth policy unset {keys} --group {name}"))
-                .with("aggregate", name));
-        }
+        let policy = self.state.policy();
+        examine_end(&policy.memory, name)?;
         self.remove_aggregate(name);
         Ok(Reply::None)
     }
@@ -122,14 +117,14 @@ impl<J: Journal> Transaction<'_, J> {
         let zone = new.zone();
         let before = old.map(|old| &old.hosts);
         let known = |host: &HostName| before.is_some_and(|hosts| hosts.contains(host));
-        let memory = &self.state.policy().memory;
-        let is_group = memory.groups.contains_key(&new.name);
+        let policy = self.state.policy();
+        let has_memory = policy.memory.groups.contains_key(&new.name);
         let zone_changes = old.and_then(Aggregate::zone) != zone;
         for host in &new.hosts {
             if !known(host) {
                 self.examine_new_host(host)?;
-                if is_group {
-                    examine_group(self.state, memory, &new.name, host)?;
+                if has_memory {
+                    examine_group(self.state, &policy.memory, &new.name, host)?;
                 }
             }
             if zone_changes || !known(host) {
@@ -217,7 +212,7 @@ impl<J: Journal> Transaction<'_, J> {
         let moved: Vec<HostName> = before.symmetric_difference(&new.hosts).cloned().collect();
         let rules: Vec<_> = moved
             .iter()
-            .filter_map(|host| Some((host.clone(), self.state.host(host)?.memory_rule)))
+            .filter_map(|host| Some((host.clone(), self.state.host(host)?.rule)))
             .collect();
         let written = self.put_aggregate(new);
         for host in moved {
@@ -242,7 +237,19 @@ impl<J: Journal> Transaction<'_, J> {
                 ..(*provider).clone()
             });
         }
-        self.follow_memory(rules);
+        self.follow_rules(rules);
         Reply::Aggregate(written)
     }
+}
+
+/// Refuses the end of a group.
+fn examine_end<T: Terms>(scoped: &Scoped<T>, name: &AggregateName) -> Result<(), Refusal> {
+    if !scoped.groups.contains_key(name) {
+        return Ok(());
+    }
+    let message = format!("something is said of the {} of aggregate {name}", T::WHAT);
+    let keys = T::KEYS.join(" ");
+    Err(precondition("AGGREGATE_IN_USE", message)
+        .with_hint(format!("berth policy unset {keys} --group {name}"))
+        .with("aggregate", name))
 }

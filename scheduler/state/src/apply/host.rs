@@ -152,7 +152,7 @@ impl<J: Journal> Transaction<'_, J> {
             parent: None,
             root: provider,
             host: Some(name.clone()),
-            inventories: inventories_of(report, self.state.memory_policy_of(name).rule),
+            inventories: inventories_of(report, self.state.rule_of(name)),
             traits: traits_of(report),
             aggregates: BTreeSet::new(),
             origin: None,
@@ -241,7 +241,7 @@ impl<J: Journal> Transaction<'_, J> {
 
     /// Has the host's provider offer what the host has now.
     fn offer(&mut self, host: &Host) {
-        let rule = self.state.memory_policy_of(&host.name).rule;
+        let rule = self.state.rule_of(&host.name);
         let inventories = inventories_of(&host.report, rule);
         let traits = traits_of(&host.report);
         let provider = self.state.provider(host.provider).cloned();
@@ -427,7 +427,7 @@ impl<J: Journal> Transaction<'_, J> {
         }
         self.drop_regions(&host);
         self.leave_aggregates(name);
-        self.leave_memory_policy(name);
+        self.leave_policy(name);
         self.remove_host(name);
         self.remove_provider(provider);
         Ok(Reply::None)

@@ -37,17 +37,17 @@ impl<J: Journal> Transaction<'_, J> {
         }
         let is_of_memory = old.memory != policy.memory;
         if is_of_memory {
-            self.examine_memory(&policy.memory)?;
+            self.examine_scoped(&old.memory, &policy.memory)?;
         }
         let before = match is_of_memory {
-            true => self.memory_of_all(),
+            true => self.rules_of_all(),
             false => Vec::new(),
         };
         let written = self.put_policy(SchedulingPolicy {
             generation: policy.generation.next(),
             ..policy.clone()
         });
-        self.follow_memory(before);
+        self.follow_rules(before);
         Ok(Reply::Policy(written))
     }
 }

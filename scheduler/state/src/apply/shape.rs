@@ -26,7 +26,7 @@ impl<J: Journal> Transaction<'_, J> {
             unknown: Vec::new(),
             ..host.clone()
         };
-        let rule = self.state.memory_policy_of(&host.name).rule;
+        let rule = self.state.rule_of(&host.name);
         let mut view = HostView::under(Arc::new(bare), rule, []);
         let mut hit = BTreeSet::new();
         let (last, first): (Vec<_>, Vec<_>) = self

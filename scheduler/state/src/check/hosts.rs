@@ -21,8 +21,8 @@ pub(super) fn usage_is_the_sum_of_claims(state: &State) -> Result<(), Violation>
     let claims = by_host(state);
     for (name, view) in &state.hosts {
         let claims = claims.get(name).into_iter().flatten().copied();
-        let memory_rule = state.memory_policy_of(name).rule;
-        let mut counted = HostView::under(view.host.clone(), memory_rule, claims);
+        let host_rule = state.rule_of(name);
+        let mut counted = HostView::under(view.host.clone(), host_rule, claims);
         // These are looked at with the aggregates.
         counted.set_aggregates(view.aggregates.clone());
         let (kept, sum) = (&view.used, &counted.used);
@@ -49,8 +49,8 @@ pub(super) fn claims_fit_together(state: &State) -> Result<(), Violation> {
             unknown: Vec::new(),
             ..(*view.host).clone()
         };
-        let memory_rule = state.memory_policy_of(name).rule;
-        let mut filled = HostView::under(Arc::new(bare), memory_rule, []);
+        let host_rule = state.rule_of(name);
+        let mut filled = HostView::under(Arc::new(bare), host_rule, []);
         let all = claims.get(name).into_iter().flatten().copied();
         let (hit, good): (Vec<&Claim>, Vec<&Claim>) =
             all.partition(|claim| view.host.hit.contains(&claim.id));
@@ -123,12 +123,12 @@ fn fits(view: &HostView, spec: &VmSpec, claim: &Claim) -> Result<(), String> {
 pub(super) fn roots_carry_what_hosts_report(state: &State) -> Result<(), Violation> {
     for (name, view) in &state.hosts {
         let root = state.providers.get(&view.host.provider);
-        let memory_rule = state.memory_policy_of(name).rule;
+        let host_rule = state.rule_of(name);
         let good = root.is_some_and(|root| {
             root.host.as_ref() == Some(name)
                 && root.name == name.as_str()
                 && root.parent.is_none()
-                && root.inventories == inventories_of(&view.host.report, memory_rule)
+                && root.inventories == inventories_of(&view.host.report, host_rule)
                 && root.traits == traits_of(&view.host.report)
         });
         let what = format_args!("host {name} and provider {}", view.host.provider);

@@ -64,7 +64,7 @@ impl<J: Journal> Transaction<'_, J> {
             {
                 Arc::make_mut(view).set_aggregates(said);
             }
-            self.settle_memory(&host);
+            self.settle_rule(&host);
         }
     }
 

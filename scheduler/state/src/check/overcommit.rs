@@ -6,26 +6,30 @@ use berth_domain::host::Host;
 use berth_domain::host_view::HostView;
 use berth_domain::memory::Books;
 use berth_domain::name::HostName;
+use berth_domain::policy::{Scoped, Terms};
 
 use super::{Violation, rule};
 use crate::state::State;
 
 /// Hosts and aggregates with settings exist, and no two groups apply to one host.
-pub(super) fn memory_is_said_of_known(state: &State) -> Result<(), Violation> {
-    const RULE: &str = "memory_is_said_of_known";
-    let memory = &state.policy.memory;
-    rule(memory.is_bounded(), RULE, "the policy is out of bounds")?;
-    for host in memory.hosts.keys() {
+pub(super) fn rules_are_said_of_known(state: &State) -> Result<(), Violation> {
+    said_of_known(state, &state.policy.memory)
+}
+
+fn said_of_known<T: Terms>(state: &State, scoped: &Scoped<T>) -> Result<(), Violation> {
+    const RULE: &str = "rules_are_said_of_known";
+    rule(scoped.is_bounded(), RULE, "the policy is out of bounds")?;
+    for host in scoped.hosts.keys() {
         let what = format_args!("host {host} is gone");
         rule(state.hosts.contains_key(host), RULE, what)?;
     }
-    for group in memory.groups.keys() {
+    for group in scoped.groups.keys() {
         let what = format_args!("aggregate {group} is gone");
         rule(state.aggregates.contains_key(group), RULE, what)?;
     }
     for host in state.hosts.keys() {
         let groups = state.aggregates.values().filter(|aggregate| {
-            aggregate.hosts.contains(host) && memory.groups.contains_key(&aggregate.name)
+            aggregate.hosts.contains(host) && scoped.groups.contains_key(&aggregate.name)
         });
         let what = format_args!("host {host} is in two groups");
         rule(groups.count() <= 1, RULE, what)?;
@@ -54,5 +58,5 @@ fn books_of_claims(state: &State, name: &HostName, view: &HostView) -> Books {
         ..(*view.host).clone()
     };
     let claims = state.claims_of_host(name).map(|claim| &**claim);
-    HostView::under(Arc::new(bare), view.memory_rule, claims).books()
+    HostView::under(Arc::new(bare), view.rule, claims).books()
 }
