@@ -1,12 +1,13 @@
 //! What the cluster's operators prefer when a guest could go to several hosts or cells, set at run
 //! time and kept in the replicated state.
 //!
-//! But for [`memory`] it is not a rule: whatever the rest is, a guest that fits somewhere is
+//! But for [`memory`] and [`cpu`] it is not a rule: whatever the rest is, a guest that fits somewhere is
 //! placed. The choice of a host defines how its weights are combined.
 //!
 //! Invariant: a cluster in which nothing was set prefers what [`SchedulingPolicy::default`] sets.
 
 mod balance;
+pub mod cpu;
 mod decimal;
 mod failover;
 pub mod memory;
@@ -16,6 +17,7 @@ mod setting;
 pub use balance::{
     BalancePolicy, GAIN_MIN_MILLI_DEFAULT, GAIN_MIN_MILLI_MAX, HOLD_MS_MAX, THRESHOLD_MILLI_MAX,
 };
+pub use cpu::{CPU_RATIO_MILLI_MAX, CPU_RATIO_MILLI_MIN, CPU_RESERVED_MAX, CpuPolicy};
 pub use failover::{Admission, FailoverPolicy};
 pub use memory::{MemoryPolicy, RATIO_MILLI_MAX, RATIO_MILLI_MIN};
 pub use scoped::{Scope, Scoped, Source, TERMS_MAX, Terms};
@@ -62,6 +64,9 @@ pub struct SchedulingPolicy {
     /// How far memory is over-committed. Unlike the rest, a rule: it decides what fits.
     #[serde(default)]
     pub memory: MemoryPolicy,
+    /// How many vCPUs share a CPU, and how many CPUs are reserved. A rule, too.
+    #[serde(default)]
+    pub cpu: CpuPolicy,
     /// The failover policy: the headroom for the guests of a failed host.
     #[serde(default)]
     pub failover: FailoverPolicy,
@@ -193,6 +198,7 @@ impl SchedulingPolicy {
         all.into_iter().all(|weight| weight <= WEIGHT_MAX)
             && self.migration.faults().is_empty()
             && self.memory.is_bounded()
+            && self.cpu.is_bounded()
             && self.balance.is_bounded()
             && fences.is_none_or(|ms| (SELF_FENCE_MS_MIN..=SELF_FENCE_MS_MAX).contains(&ms))
     }

@@ -105,6 +105,9 @@ impl ServiceVersion {
     /// out what a newer one refuses.
     pub const BOUNDED_RECORDS: Self = Self(4);
 
+    /// From here on the policy sets how far shared CPUs are over-committed, and how many are reserved.
+    pub const CPU_POLICY: Self = Self(4);
+
     /// Returns the version of a number on the wire; without one it is the oldest.
     #[must_use]
     pub fn from_wire(number: u32) -> Self {
@@ -152,6 +155,8 @@ pub enum Feature {
     Volumes,
     /// Naming the project of a guest.
     Projects,
+    /// Setting how far shared CPUs are over-committed.
+    CpuPolicy,
 }
 
 /// Who must be new enough for a feature.
@@ -169,7 +174,7 @@ pub enum Scope {
 
 impl Feature {
     /// All of them, in the order in which they are documented.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::NumaLiveMigration,
         Self::SocketPolicy,
         Self::MixedCpus,
@@ -182,6 +187,7 @@ impl Feature {
         Self::MemoryPolicy,
         Self::Volumes,
         Self::Projects,
+        Self::CpuPolicy,
     ];
 
     /// Returns what people call it.
@@ -200,6 +206,7 @@ impl Feature {
             Self::MemoryPolicy => "policies of memory, failover and balancing",
             Self::Volumes => "volumes of persistent memory",
             Self::Projects => "project of a new guest",
+            Self::CpuPolicy => "policy of shared CPUs",
         }
     }
 
@@ -218,6 +225,7 @@ impl Feature {
             Self::MemoryPolicy => ServiceVersion::MEMORY_POLICY,
             Self::Volumes => ServiceVersion::VOLUMES,
             Self::Projects => ServiceVersion::OWNERSHIP,
+            Self::CpuPolicy => ServiceVersion::CPU_POLICY,
         }
     }
 
@@ -231,7 +239,9 @@ impl Feature {
             | Self::DiskFetch => Scope::Pair,
             Self::SocketPolicy | Self::MixedCpus | Self::VmPower => Scope::Host,
             Self::SchedulingHints | Self::Projects => Scope::Conductor,
-            Self::FinalizeUpgrade | Self::MemoryPolicy | Self::Volumes => Scope::Cluster,
+            Self::FinalizeUpgrade | Self::MemoryPolicy | Self::Volumes | Self::CpuPolicy => {
+                Scope::Cluster
+            }
         }
     }
 

@@ -5,12 +5,14 @@
 use std::collections::BTreeMap;
 
 use super::balance::{GAIN_MIN_MILLI_MAX, HOLD_MS_MAX, THRESHOLD_MILLI_MAX};
+use super::cpu::{CPU_RATIO_MILLI_MAX, CPU_RATIO_MILLI_MIN, CPU_RESERVED_MAX};
 use super::memory::{MEM_NODE_MIB_MAX, RATIO_MILLI_MAX, RATIO_MILLI_MIN};
 use super::{
     Admission, DefaultPages, SELF_FENCE_MS_MAX, SELF_FENCE_MS_MIN, SchedulingPolicy, Scope,
     WEIGHT_MAX, decimal,
 };
 use crate::fault::Fault;
+use crate::host_rule::CPU_RATIO_MILLI_DEFAULT;
 use crate::numa::Strategy;
 use crate::transfer::{self, HOSTS_TRIED_MAX, TimeoutAction};
 
@@ -53,6 +55,10 @@ pub enum Setting {
     MemoryRatio(Option<u32>),
     /// [`MemoryTerms::mem_node_mib`](super::memory::MemoryTerms::mem_node_mib).
     MemNode(Option<u64>),
+    /// [`CpuTerms::ratio_milli`](super::cpu::CpuTerms::ratio_milli).
+    CpuRatio(Option<u32>),
+    /// [`CpuTerms::reserved`](super::cpu::CpuTerms::reserved).
+    CpuReserved(Option<u32>),
     /// [`FailoverPolicy::admission`](super::FailoverPolicy::admission).
     FailoverAdmission(Admission),
     /// [`BalancePolicy::threshold_milli`](super::BalancePolicy::threshold_milli).
@@ -64,7 +70,7 @@ pub enum Setting {
 }
 
 /// Every key, in the order in which they are shown.
-pub const KEYS: [&str; 22] = [
+pub const KEYS: [&str; 24] = [
     "scheduling.hosts",
     "scheduling.cells",
     "scheduling.weight.load",
@@ -83,6 +89,8 @@ pub const KEYS: [&str; 22] = [
     "host.self_fence_ms",
     "memory.ratio",
     "memory.mem_node_mib",
+    "cpu.ratio",
+    "cpu.reserved",
     "failover.admission",
     "balance.threshold",
     "balance.hold_ms",
@@ -90,7 +98,12 @@ pub const KEYS: [&str; 22] = [
 ];
 
 /// The keys that can be set for a group or a host too.
-pub const SCOPED_KEYS: [&str; 2] = ["memory.ratio", "memory.mem_node_mib"];
+pub const SCOPED_KEYS: [&str; 4] = [
+    "memory.ratio",
+    "memory.mem_node_mib",
+    "cpu.ratio",
+    "cpu.reserved",
+];
 
 impl Setting {
     /// Reads a setting as it is typed.
@@ -144,7 +157,7 @@ impl Setting {
         })
     }
 
-    /// Reads a setting of memory, of the failover headroom, or of balancing.
+    /// Reads a setting of memory, of shared CPUs, of the failover headroom, or of balancing.
     fn parse_reserve(key: &str, value: &str) -> Result<Self, Fault> {
         Ok(match key {
             "memory.ratio" => {
@@ -154,6 +167,11 @@ impl Setting {
             "memory.mem_node_mib" => {
                 Self::MemNode(number_or_none(key, value, 0, MEM_NODE_MIB_MAX)?)
             }
+            "cpu.ratio" => {
+                let (least, most) = (CPU_RATIO_MILLI_MIN, CPU_RATIO_MILLI_MAX);
+                Self::CpuRatio(Some(decimal_number(key, value, least, most)?))
+            }
+            "cpu.reserved" => Self::CpuReserved(number_or_none(key, value, 0, CPU_RESERVED_MAX)?),
             "failover.admission" => {
                 let admission = Admission::parse(value);
                 let rule = "must be off, warn or refuse";
@@ -183,8 +201,10 @@ impl Setting {
     ///
     /// The key is not known.
     pub fn unset(key: &str) -> Result<Self, Fault> {
-        if key == "memory.ratio" {
-            return Ok(Self::MemoryRatio(None));
+        match key {
+            "memory.ratio" => return Ok(Self::MemoryRatio(None)),
+            "cpu.ratio" => return Ok(Self::CpuRatio(None)),
+            _ => {}
         }
         let defaults = SchedulingPolicy::default().settings();
         let found = defaults.into_iter().find(|(known, _)| *known == key);
@@ -208,7 +228,7 @@ impl Setting {
             let is_known = KEYS.contains(&key.as_str());
             let verdict = match value {
                 _ if is_known && *scope != Scope::Cluster && !is_scoped(key) => {
-                    let keys = SCOPED_KEYS.join(" and ");
+                    let keys = SCOPED_KEYS.join(", ");
                     let rule = format!("is of the whole cluster; only {keys} can be of {scope}");
                     Err(Fault::new("key", key, rule))
                 }
@@ -286,6 +306,8 @@ impl SchedulingPolicy {
                 self.memory.change(scope, |terms| terms.ratio_milli = ratio);
             }
             Setting::MemNode(mib) => self.memory.change(scope, |terms| terms.mem_node_mib = mib),
+            Setting::CpuRatio(ratio) => self.cpu.change(scope, |terms| terms.ratio_milli = ratio),
+            Setting::CpuReserved(cpus) => self.cpu.change(scope, |terms| terms.reserved = cpus),
             Setting::FailoverAdmission(admission) => self.failover.admission = admission,
             Setting::BalanceThreshold(score) => self.balance.threshold_milli = score,
             Setting::BalanceHold(ms) => self.balance.hold_ms = ms,
@@ -295,10 +317,11 @@ impl SchedulingPolicy {
 
     /// Returns every key with its value for the cluster, in the order in which they are shown.
     #[must_use]
-    pub fn settings(&self) -> [(&'static str, String); 22] {
+    pub fn settings(&self) -> [(&'static str, String); 24] {
         let weights = &self.weights;
         let transfer = &self.migration.transfer;
-        let (memory, balance) = (&self.memory.cluster, &self.balance);
+        let (memory, cpu) = (&self.memory.cluster, &self.cpu.cluster);
+        let balance = &self.balance;
         let values = [
             text(self.hosts).to_owned(),
             text(self.cells).to_owned(),
@@ -320,6 +343,8 @@ impl SchedulingPolicy {
             none_or(self.self_fence_ms),
             decimal::show(memory.ratio_milli.unwrap_or(RATIO_MILLI_MIN).into()),
             none_or(memory.mem_node_mib),
+            decimal::show(cpu.ratio_milli.unwrap_or(CPU_RATIO_MILLI_DEFAULT).into()),
+            none_or(cpu.reserved),
             self.failover.admission.as_str().to_owned(),
             none_or(
                 balance
@@ -442,9 +467,9 @@ mod tests {
                 11 => "true",
                 12 | 15 => "5000",
                 13 => "force-complete",
-                16 => "1.25",
-                18 => "refuse",
-                19 | 21 => "0.125",
+                16 | 18 => "1.25",
+                20 => "refuse",
+                21 | 23 => "0.125",
                 _ => "7",
             };
             let mut policy = SchedulingPolicy::default();
@@ -481,9 +506,11 @@ mod tests {
 
     /// Goal: numbers that are none, or out of bounds, are refused with the bounds. Method: a table.
     #[test]
-    fn bad_numbers_of_memory_are_refused() {
+    fn bad_numbers_of_rules_are_refused() {
         let ratio = "must be a number from 1.0 to 16.0 with up to three decimals";
         let node = "must be none, or a whole number from 0 to 1073741824";
+        let cpu = "must be a number from 0.1 to 64.0 with up to three decimals";
+        let cpus = "must be none, or a whole number from 0 to 8192";
         let gain = "must be a number from 0.001 to 1000.0 with up to three decimals";
         let threshold =
             "must be none, or a number from 0.001 to 1000000.0 with up to three decimals";
@@ -498,6 +525,14 @@ mod tests {
             ("memory.mem_node_mib", "-1", node),
             ("memory.mem_node_mib", "1073741825", node),
             ("memory.mem_node_mib", "1.5", node),
+            ("cpu.ratio", "0", cpu),
+            ("cpu.ratio", "0.099", cpu),
+            ("cpu.ratio", "64.001", cpu),
+            ("cpu.ratio", "none", cpu),
+            ("cpu.ratio", "-4", cpu),
+            ("cpu.reserved", "-1", cpus),
+            ("cpu.reserved", "0.5", cpus),
+            ("cpu.reserved", "8193", cpus),
             ("failover.admission", "on", "must be off, warn or refuse"),
             ("balance.gain_min", "0", gain),
             ("balance.threshold", "0", threshold),
@@ -520,6 +555,8 @@ mod tests {
         let mut policy = SchedulingPolicy::default();
         for (key, value) in [
             ("memory.ratio", "2"),
+            ("cpu.ratio", "4"),
+            ("cpu.reserved", "0"),
             ("balance.hold_ms", "9"),
             ("scheduling.hosts", "pack"),
         ] {
@@ -534,8 +571,8 @@ mod tests {
         assert_eq!(faults.len(), KEYS.len() - SCOPED_KEYS.len());
         assert_eq!(
             faults[0].to_string(),
-            "key = \"scheduling.hosts\": is of the whole cluster; only memory.ratio and \
-             memory.mem_node_mib can be of host h7"
+            "key = \"scheduling.hosts\": is of the whole cluster; only memory.ratio, \
+             memory.mem_node_mib, cpu.ratio, cpu.reserved can be of host h7"
         );
         let both = [("memory.ratio".to_owned(), "1.5".to_owned())];
         let faults = Setting::parse_scoped(&host, &both.into(), &keys[16..17]).unwrap_err();

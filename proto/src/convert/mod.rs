@@ -21,6 +21,7 @@ pub mod aggregate;
 pub mod assignment;
 pub mod audit;
 pub mod claim;
+pub mod cpu;
 pub mod csi;
 pub mod drain;
 pub mod event;

@@ -3,8 +3,8 @@
 use berth_domain::id::Generation;
 use berth_domain::numa::Strategy;
 use berth_domain::policy::{
-    Admission, BalancePolicy, DefaultPages, FailoverPolicy, GAIN_MIN_MILLI_DEFAULT, MemoryPolicy,
-    MigrationPolicy, SchedulingPolicy, WEIGHT_MAX, Weights,
+    Admission, BalancePolicy, CpuPolicy, DefaultPages, FailoverPolicy, GAIN_MIN_MILLI_DEFAULT,
+    MemoryPolicy, MigrationPolicy, SchedulingPolicy, WEIGHT_MAX, Weights,
 };
 
 use super::field::{self, Invalid, choices};
@@ -27,6 +27,7 @@ impl From<&SchedulingPolicy> for v1::SchedulingPolicy {
                 .then(|| (&policy.migration).into()),
             self_fence_ms: policy.self_fence_ms.unwrap_or(0),
             memory: (policy.memory != MemoryPolicy::default()).then(|| (&policy.memory).into()),
+            cpu: (policy.cpu != CpuPolicy::default()).then(|| (&policy.cpu).into()),
             failover: (policy.failover != FailoverPolicy::default())
                 .then(|| (&policy.failover).into()),
             balance: (policy.balance != BalancePolicy::default()).then(|| (&policy.balance).into()),
@@ -52,6 +53,7 @@ impl TryFrom<v1::SchedulingPolicy> for SchedulingPolicy {
             migration: field::optional(wire.migration, "migration")?.unwrap_or_default(),
             self_fence_ms: Some(wire.self_fence_ms).filter(|ms| *ms != 0),
             memory: field::optional(wire.memory, "memory")?.unwrap_or_default(),
+            cpu: field::optional(wire.cpu, "cpu")?.unwrap_or_default(),
             failover: field::optional(wire.failover, "failover")?.unwrap_or_default(),
             balance: field::optional(wire.balance, "balance")?.unwrap_or_default(),
         })

@@ -13,7 +13,7 @@ use berth_domain::allocation::{Consumer, Resources};
 use berth_domain::audit::Entry;
 use berth_domain::claim::{Claim, Owner};
 use berth_domain::flavor::Flavor;
-use berth_domain::host_rule::{CpuRule, HostRule};
+use berth_domain::host_rule::HostRule;
 use berth_domain::host_view::HostView;
 use berth_domain::id::{
     AggregateId, ClaimId, ClusterId, ConsumerId, MigrationId, OperationId, ProviderId, TimeMs,
@@ -27,6 +27,7 @@ use berth_domain::name::{
 use berth_domain::operation::Operation;
 use berth_domain::pci::PciAlias;
 use berth_domain::policy::SchedulingPolicy;
+use berth_domain::policy::cpu::EffectiveCpu;
 use berth_domain::policy::memory::EffectiveMemory;
 use berth_domain::provider::ResourceProvider;
 use berth_domain::refusal::{Code, Refusal};
@@ -253,12 +254,19 @@ impl State {
         self.policy.memory.of(host, names.into_iter().flatten())
     }
 
+    /// Returns what holds of the shared CPUs of a host, and who said so.
+    #[must_use]
+    pub fn cpu_policy_of(&self, host: &HostName) -> EffectiveCpu {
+        let names = self.index.host_aggregates.get(host);
+        self.policy.cpu.of(host, names.into_iter().flatten())
+    }
+
     /// Returns what of a host may be given away.
     #[must_use]
     pub fn rule_of(&self, host: &HostName) -> HostRule {
         HostRule {
             memory: self.memory_policy_of(host).rule,
-            cpu: CpuRule::default(),
+            cpu: self.cpu_policy_of(host).rule,
         }
     }
 

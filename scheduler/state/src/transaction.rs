@@ -243,7 +243,7 @@ impl<J: Journal> Transaction<'_, J> {
     pub(crate) fn put_policy(&mut self, policy: SchedulingPolicy) -> Arc<SchedulingPolicy> {
         let policy = Arc::new(policy);
         let old = std::mem::replace(&mut self.state.policy, policy.clone());
-        if old.memory != policy.memory {
+        if old.memory != policy.memory || old.cpu != policy.cpu {
             let hosts: Vec<HostName> = self.state.hosts.keys().cloned().collect();
             for host in hosts {
                 self.settle_rule(&host);

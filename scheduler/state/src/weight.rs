@@ -22,8 +22,7 @@ use berth_domain::operation::{
 };
 use berth_domain::ownership::Ownership;
 use berth_domain::pci::PciAlias;
-use berth_domain::policy::SchedulingPolicy;
-use berth_domain::policy::memory::MemoryPolicy;
+use berth_domain::policy::{SchedulingPolicy, Scoped};
 use berth_domain::provider::ResourceProvider;
 use berth_domain::reality::Unknown;
 use berth_domain::refusal::{HostRefusal, Refusal};
@@ -237,18 +236,21 @@ fn of_policy(policy: &SchedulingPolicy) -> u64 {
         migration: _,
         self_fence_ms: _,
         memory,
+        cpu,
         failover: _,
         balance: _,
         generation: _,
     } = policy;
-    let MemoryPolicy {
+    RECORD + of_scoped(memory) + of_scoped(cpu)
+}
+
+fn of_scoped<T>(scoped: &Scoped<T>) -> u64 {
+    let Scoped {
         cluster: _,
         groups,
         hosts,
-    } = memory;
-    RECORD
-        + each(groups.keys(), |name| text(name.as_str()))
-        + each(hosts.keys(), |name| text(name.as_str()))
+    } = scoped;
+    each(groups.keys(), |name| text(name.as_str())) + each(hosts.keys(), |name| text(name.as_str()))
 }
 
 fn of_subject(subject: &Subject) -> u64 {

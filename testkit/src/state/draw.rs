@@ -572,6 +572,13 @@ fn policy(world: &World, pick: [u8; 4]) -> SchedulingPolicy {
         &scope,
         Setting::MemNode(node[usize::from(pick[3] / 16) % 3]),
     );
+    let ratio = [None, None, Some(1000), Some(16_000)];
+    policy.set_for(&scope, Setting::CpuRatio(ratio[usize::from(pick[0] / 64)]));
+    let reserved = [None, None, Some(0), Some(1)];
+    policy.set_for(
+        &scope,
+        Setting::CpuReserved(reserved[usize::from(pick[1] / 64)]),
+    );
     if pick[2] > 200 {
         policy.generation = policy.generation.next();
     }

@@ -354,6 +354,11 @@ fn a_policy_of_before_over_commits_nothing() {
             (MemoryRule::EXACT, HostRule::default())
         );
         assert_eq!(said.ratio_from, Source::Default);
+        let cpus = state.cpu_policy_of(&view.host.name);
+        assert_eq!(
+            (cpus.ratio_from, cpus.reserved_from),
+            (Source::Default, Source::Default)
+        );
         let vcpu = &view.inventories[&ResourceClass::vcpu()];
         assert_eq!((vcpu.allocation_ratio.milli(), vcpu.reserved), (4000, 0));
         let memory = &view.inventories[&ResourceClass::memory_mb()];

@@ -170,10 +170,14 @@ fn what_is_admitted_is_read_by_every_member_that_may_be_there() {
             let later = kinds.iter().filter(is_later).cloned();
             let later: BTreeSet<_> = later.filter(|_| cluster < ServiceVersion::GRANTS).collect();
             assert_eq!(admitted, &kinds - &later);
-            // Of boots those that name a project.
-            let projects = cluster < ServiceVersion::OWNERSHIP;
-            let boots = projects.then(|| "BeginBoot".to_owned());
-            assert_eq!(refused, later.into_iter().chain(boots).collect());
+            // Of boots those that name a project, of policies those that set shared CPUs.
+            let some = [
+                ("BeginBoot", ServiceVersion::OWNERSHIP),
+                ("SetPolicy", ServiceVersion::CPU_POLICY),
+            ];
+            let some = some.into_iter().filter(|(_, needed)| cluster < *needed);
+            let some = some.map(|(kind, _)| kind.to_owned());
+            assert_eq!(refused, later.into_iter().chain(some).collect());
         } else {
             assert!(refused.contains("CreateVolume") && admitted.contains("BeginBoot"));
         }

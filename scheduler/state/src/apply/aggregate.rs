@@ -94,6 +94,7 @@ impl<J: Journal> Transaction<'_, J> {
         }
         let policy = self.state.policy();
         examine_end(&policy.memory, name)?;
+        examine_end(&policy.cpu, name)?;
         self.remove_aggregate(name);
         Ok(Reply::None)
     }
@@ -119,12 +120,16 @@ impl<J: Journal> Transaction<'_, J> {
         let known = |host: &HostName| before.is_some_and(|hosts| hosts.contains(host));
         let policy = self.state.policy();
         let has_memory = policy.memory.groups.contains_key(&new.name);
+        let has_cpu = policy.cpu.groups.contains_key(&new.name);
         let zone_changes = old.and_then(Aggregate::zone) != zone;
         for host in &new.hosts {
             if !known(host) {
                 self.examine_new_host(host)?;
                 if has_memory {
                     examine_group(self.state, &policy.memory, &new.name, host)?;
+                }
+                if has_cpu {
+                    examine_group(self.state, &policy.cpu, &new.name, host)?;
                 }
             }
             if zone_changes || !known(host) {

@@ -1,5 +1,5 @@
-//! What the policy says of memory, and what follows from it for hosts: the inventories of their root
-//! providers, and who is marked as having no room.
+//! What the policy says of memory and of shared CPUs, and what follows from it for hosts: the
+//! inventories of their root providers, and who is marked as having no room.
 //!
 //! Nothing is refused because too much is taken already: an operator may say less than is there, and
 //! sees it. What is refused are unknown names, and two groups that speak of the same for one host.
@@ -86,9 +86,10 @@ impl<J: Journal> Transaction<'_, J> {
     /// Forgets what is said of a host that is about to be forgotten.
     pub(super) fn leave_policy(&mut self, host: &HostName) {
         let old = self.state.policy().clone();
-        if old.memory.hosts.contains_key(host) {
+        if old.memory.hosts.contains_key(host) || old.cpu.hosts.contains_key(host) {
             let mut policy = (*old).clone();
             policy.memory.hosts.remove(host);
+            policy.cpu.hosts.remove(host);
             policy.generation = policy.generation.next();
             self.put_policy(policy);
         }

@@ -1,5 +1,5 @@
-//! What is preferred: one record, replaced as a whole. What it says of memory is a rule, and follows
-//! into the hosts in the same command.
+//! What is preferred: one record, replaced as a whole. What it says of memory and shared CPUs is a
+//! rule, and follows into the hosts in the same command.
 
 use berth_domain::policy::{SchedulingPolicy, TERMS_MAX, WEIGHT_MAX};
 use berth_domain::refusal::{Code, Refusal};
@@ -27,19 +27,22 @@ impl<J: Journal> Transaction<'_, J> {
         }
         if !policy.is_bounded() {
             let rule = format!(
-                "a weight is at most {WEIGHT_MAX}, a memory ratio from 1.0 to 16.0, of at most \
-                 {TERMS_MAX} groups and {TERMS_MAX} hosts something is said"
+                "a weight is at most {WEIGHT_MAX}, a memory ratio from 1.0 to 16.0, a ratio of \
+                 shared CPUs from 0.1 to 64.0, of at most {TERMS_MAX} groups and {TERMS_MAX} hosts something is said"
             );
             return Err(invalid("INVALID_POLICY", rule));
         }
         if *old == *policy {
             return Ok(Reply::Policy(old));
         }
-        let is_of_memory = old.memory != policy.memory;
-        if is_of_memory {
+        let (memory, cpu) = (old.memory != policy.memory, old.cpu != policy.cpu);
+        if memory {
             self.examine_scoped(&old.memory, &policy.memory)?;
         }
-        let before = match is_of_memory {
+        if cpu {
+            self.examine_scoped(&old.cpu, &policy.cpu)?;
+        }
+        let before = match memory || cpu {
             true => self.rules_of_all(),
             false => Vec::new(),
         };

@@ -1,5 +1,5 @@
 //! Which claims a host has no room for, since it came back smaller or the policy says less of its
-//! memory.
+//! memory or its shared CPUs.
 //!
 //! Invariant: the claims that are not hit fit together. Who was not hit when the shape or the policy
 //! came does not become it when others leave.

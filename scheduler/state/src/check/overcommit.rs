@@ -1,4 +1,5 @@
-//! What must hold of the policy's word on memory: of whom it speaks, and that what is too much is marked.
+//! What must hold of the policy's word on memory and shared CPUs: of whom it speaks, and that what is
+//! too much is marked. vCPUs that are too much are claims that do not fit: see [`super::hosts`].
 
 use std::sync::Arc;
 
@@ -13,7 +14,8 @@ use crate::state::State;
 
 /// Hosts and aggregates with settings exist, and no two groups apply to one host.
 pub(super) fn rules_are_said_of_known(state: &State) -> Result<(), Violation> {
-    said_of_known(state, &state.policy.memory)
+    said_of_known(state, &state.policy.memory)?;
+    said_of_known(state, &state.policy.cpu)
 }
 
 fn said_of_known<T: Terms>(state: &State, scoped: &Scoped<T>) -> Result<(), Violation> {

@@ -1,12 +1,14 @@
 //! Arbitrary policies, aggregates and server groups.
 
 use super::*;
+use berth_domain::policy::cpu::CpuTerms;
 use berth_domain::policy::memory::{
     MEM_NODE_MIB_MAX, MemoryTerms, RATIO_MILLI_MAX, RATIO_MILLI_MIN,
 };
 use berth_domain::policy::{
-    Admission, BalancePolicy, FailoverPolicy, GAIN_MIN_MILLI_MAX, HOLD_MS_MAX, MigrationPolicy,
-    SELF_FENCE_MS_MAX, SELF_FENCE_MS_MIN, Scoped, THRESHOLD_MILLI_MAX, Terms,
+    Admission, BalancePolicy, CPU_RATIO_MILLI_MAX, CPU_RATIO_MILLI_MIN, CPU_RESERVED_MAX,
+    FailoverPolicy, GAIN_MIN_MILLI_MAX, HOLD_MS_MAX, MigrationPolicy, SELF_FENCE_MS_MAX,
+    SELF_FENCE_MS_MIN, Scoped, THRESHOLD_MILLI_MAX, Terms,
 };
 
 pub(crate) fn policy() -> impl Strategy<Value = SchedulingPolicy> {
@@ -38,12 +40,12 @@ pub(crate) fn policy() -> impl Strategy<Value = SchedulingPolicy> {
         select(pages),
         migration,
         option::of(SELF_FENCE_MS_MIN..=SELF_FENCE_MS_MAX),
-        (memory(), admission(), balance()),
+        (memory(), cpu(), admission(), balance()),
         any::<u64>(),
     )
         .prop_map(
             |(hosts, cells, weights, mem_page_size, migration, self_fence_ms, rest, generation)| {
-                let (memory, admission, balance) = rest;
+                let (memory, cpu, admission, balance) = rest;
                 SchedulingPolicy {
                     hosts,
                     cells,
@@ -52,6 +54,7 @@ pub(crate) fn policy() -> impl Strategy<Value = SchedulingPolicy> {
                     migration,
                     self_fence_ms,
                     memory,
+                    cpu,
                     failover: FailoverPolicy { admission },
                     balance,
                     generation: Generation(generation),
@@ -68,6 +71,16 @@ fn memory() -> impl Strategy<Value = Scoped<MemoryTerms>> {
                 ratio_milli,
                 mem_node_mib,
             }
+        })
+    })
+}
+
+fn cpu() -> impl Strategy<Value = Scoped<CpuTerms>> {
+    scoped(|| {
+        let ratio = option::of(CPU_RATIO_MILLI_MIN..=CPU_RATIO_MILLI_MAX);
+        (ratio, option::of(0..=CPU_RESERVED_MAX)).prop_map(|(ratio_milli, reserved)| CpuTerms {
+            ratio_milli,
+            reserved,
         })
     })
 }
