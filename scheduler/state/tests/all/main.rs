@@ -10,6 +10,7 @@
 //! | `audit` | the audit |
 //! | `batch` | several writes of counted placement in one command |
 //! | `catalog` | custom resource classes and traits |
+//! | `cpus` | the policy on shared CPUs |
 //! | `cold_moves` | moves of VMs that are off |
 //! | `disk_moves` | the disks of such VMs |
 //! | `drains` | drains of hosts, and conductors that die at every turn of one |
@@ -41,6 +42,7 @@ mod batch;
 mod bounded;
 mod catalog;
 mod cold_moves;
+mod cpus;
 mod disk_moves;
 mod drains;
 mod fences;
