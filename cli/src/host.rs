@@ -20,7 +20,7 @@ use serde_json::json;
 use crate::arguments::{Host as Verb, HostPmem};
 use crate::session::{Session, conduct, read_all, request_id, resource};
 use crate::sides::Sides;
-use crate::{all_pages, call, draw, memory, output, read};
+use crate::{all_pages, call, cpu, draw, memory, output, read};
 
 /// Runs the command.
 ///
@@ -159,12 +159,14 @@ async fn list(session: &Session) -> anyhow::Result<()> {
     if session.json() {
         let values = hosts.iter().map(|(host, s)| {
             let memory = s.memory.as_ref().map(memory::value).transpose()?;
+            let cpu = s.cpu.as_ref().map(cpu::value).transpose()?;
             Ok(json!({
                 "host": host,
                 "used": s.used,
                 "capacity": s.capacity,
                 "claims": s.claims,
                 "memory": memory,
+                "cpu": cpu,
             }))
         });
         return output::json(&values.collect::<anyhow::Result<Vec<_>>>()?);
@@ -265,10 +267,12 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
     if session.json() {
         let measured = measured.ok().flatten();
         let memory = response.memory.as_ref().map(memory::value).transpose()?;
+        let cpu = response.cpu.as_ref().map(cpu::value).transpose()?;
         return output::json(&json!({
             "host": host,
             "claims": claims,
             "memory": memory,
+            "cpu": cpu,
             "memory_signals": measured,
             "volume_capacity": volumes.as_ref().map(|(capacity, _)| {
                 crate::volume::capacity_value(capacity)
@@ -300,6 +304,9 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
     }
     if let Some(memory) = &response.memory {
         fields.extend(memory::lines(memory)?);
+    }
+    if let Some(cpu) = &response.cpu {
+        fields.extend(cpu::lines(cpu)?);
     }
     let traits = traits_of(&host.report);
     let traits: Vec<String> = traits.iter().map(ToString::to_string).collect();

@@ -28,6 +28,7 @@ pub mod certs;
 mod change;
 pub mod class;
 pub mod cluster;
+pub mod cpu;
 pub mod demo;
 pub mod dev;
 pub mod drained;

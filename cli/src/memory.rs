@@ -7,9 +7,6 @@ use berth_proto::policy::v1::host_memory::Violation;
 use berth_proto::policy::v1::{HostMemory, MemorySource};
 use serde_json::{Value, json};
 
-use crate::output;
-use crate::session::Session;
-
 /// Returns the word for a verdict.
 #[must_use]
 pub fn violation(memory: &HostMemory) -> &'static str {
@@ -94,20 +91,12 @@ pub fn value(memory: &HostMemory) -> anyhow::Result<Value> {
     }))
 }
 
-/// Shows it.
+/// Returns the name of a source.
 ///
 /// # Errors
 ///
-/// A source that is not known.
-pub fn show(session: &Session, host: &str, memory: &HostMemory) -> anyhow::Result<()> {
-    if session.json() {
-        return output::json(&json!({"host": host, "memory": value(memory)?}));
-    }
-    output::fields(&lines(memory)?);
-    Ok(())
-}
-
-fn source(wire: Option<MemorySource>) -> anyhow::Result<String> {
+/// One that is not known.
+pub(crate) fn source(wire: Option<MemorySource>) -> anyhow::Result<String> {
     let source: Source = wire.unwrap_or_default().try_into()?;
     Ok(source.to_string())
 }

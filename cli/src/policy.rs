@@ -3,15 +3,18 @@
 use std::collections::BTreeMap;
 
 use anyhow::bail;
+use berth_domain::policy::cpu::CpuTerms;
 use berth_domain::policy::memory::{MemoryTerms, ratio_text};
-use berth_domain::policy::{SCOPED_KEYS, SchedulingPolicy};
+use berth_domain::policy::{SchedulingPolicy, Terms};
 use berth_proto::policy::v1::policy_service_client::PolicyServiceClient;
-use berth_proto::policy::v1::{GetSchedulingPolicyRequest, UpdateSchedulingPolicyRequest};
+use berth_proto::policy::v1::{
+    GetSchedulingPolicyRequest, GetSchedulingPolicyResponse, UpdateSchedulingPolicyRequest,
+};
 use serde_json::json;
 
 use crate::arguments::{Policy as Verb, PolicyScope};
 use crate::session::{Session, request_id, resource};
-use crate::{call, memory, output, read};
+use crate::{call, cpu, memory, output, read};
 
 /// Runs the command.
 ///
@@ -26,8 +29,8 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 ..Default::default()
             };
             let response = read!(session, PolicyServiceClient, get_scheduling_policy, request)?;
-            match response.memory {
-                Some(memory) => memory::show(session, &host.unwrap_or_default(), &memory),
+            match host {
+                Some(host) => show_host(session, &host, &response),
                 None => show(session, &response.policy.unwrap_or_default().try_into()?),
             }
         }
@@ -87,17 +90,35 @@ fn each_once(settings: Vec<(String, String)>) -> anyhow::Result<BTreeMap<String,
     Ok(each)
 }
 
+/// Shows what holds of a host. An older scheduler reports nothing of CPUs.
+fn show_host(
+    session: &Session,
+    host: &str,
+    response: &GetSchedulingPolicyResponse,
+) -> anyhow::Result<()> {
+    let (memory, cpu) = (response.memory.as_ref(), response.cpu.as_ref());
+    if session.json() {
+        return output::json(&json!({
+            "host": host,
+            "memory": memory.map(memory::value).transpose()?,
+            "cpu": cpu.map(cpu::value).transpose()?,
+        }));
+    }
+    let mut fields = memory.map(memory::lines).transpose()?.unwrap_or_default();
+    fields.extend(cpu.map(cpu::lines).transpose()?.unwrap_or_default());
+    output::fields(&fields);
+    Ok(())
+}
+
 fn show(session: &Session, policy: &SchedulingPolicy) -> anyhow::Result<()> {
     let settings = policy.settings();
-    let groups = policy.memory.groups.iter();
-    let groups = groups.map(|(name, terms)| (name.to_string(), settings_of(terms)));
-    let hosts = policy.memory.hosts.iter();
-    let hosts = hosts.map(|(name, terms)| (name.to_string(), settings_of(terms)));
+    let groups = by_name(&policy.memory.groups, &policy.cpu.groups);
+    let hosts = by_name(&policy.memory.hosts, &policy.cpu.hosts);
     if session.json() {
         let settings: BTreeMap<_, _> = settings.into_iter().collect();
-        let each = |of: (String, Vec<(&'static str, String)>)| (of.0, of.1.into_iter().collect());
-        let groups: BTreeMap<String, BTreeMap<_, _>> = groups.map(each).collect();
-        let hosts: BTreeMap<String, BTreeMap<_, _>> = hosts.map(each).collect();
+        let each = |(name, terms): (String, Settings)| (name, terms.into_iter().collect());
+        let groups: BTreeMap<String, BTreeMap<_, _>> = groups.into_iter().map(each).collect();
+        let hosts: BTreeMap<String, BTreeMap<_, _>> = hosts.into_iter().map(each).collect();
         return output::json(&json!({
             "settings": settings,
             "groups": groups,
@@ -106,25 +127,80 @@ fn show(session: &Session, policy: &SchedulingPolicy) -> anyhow::Result<()> {
         }));
     }
     let mut fields: Vec<(&str, String)> = settings.into();
-    let words = |terms: Vec<(&str, String)>| {
+    let words = |terms: Settings| {
         let words: Vec<_> = terms
             .iter()
             .map(|(key, value)| format!("{key}={value}"))
             .collect();
         words.join(" ")
     };
-    fields.extend(groups.map(|(name, terms)| ("group", format!("{name}: {}", words(terms)))));
-    fields.extend(hosts.map(|(name, terms)| ("host", format!("{name}: {}", words(terms)))));
+    let line = |(name, terms)| format!("{name}: {}", words(terms));
+    fields.extend(groups.into_iter().map(|of| ("group", line(of))));
+    fields.extend(hosts.into_iter().map(|of| ("host", line(of))));
     fields.push(("generation", policy.generation.to_string()));
     output::fields(&fields);
     Ok(())
 }
 
-/// Returns the settings of a group or a host, as they are written on the command line.
-fn settings_of(terms: &MemoryTerms) -> Vec<(&'static str, String)> {
-    let ratio = terms.ratio_milli.map(|milli| ratio_text(milli.into()));
-    let node = terms.mem_node_mib.map(|mib| mib.to_string());
-    let ratio = ratio.map(|ratio| (SCOPED_KEYS[0], ratio));
-    let node = node.map(|node| (SCOPED_KEYS[1], node));
-    ratio.into_iter().chain(node).collect()
+/// Settings as they are written on the command line.
+type Settings = Vec<(&'static str, String)>;
+
+/// Returns the settings of groups or hosts.
+fn by_name<N: Ord + ToString>(
+    memory: &BTreeMap<N, MemoryTerms>,
+    cpu: &BTreeMap<N, CpuTerms>,
+) -> BTreeMap<String, Settings> {
+    let mut all: BTreeMap<String, Settings> = BTreeMap::new();
+    for (name, terms) in memory {
+        let ratio = terms.ratio_milli.map(|milli| ratio_text(milli.into()));
+        let node = terms.mem_node_mib.map(|mib| mib.to_string());
+        let settings = settings_of(MemoryTerms::KEYS, [ratio, node]);
+        all.entry(name.to_string()).or_default().extend(settings);
+    }
+    for (name, terms) in cpu {
+        let ratio = terms.ratio_milli.map(|milli| ratio_text(milli.into()));
+        let reserved = terms.reserved.map(|cpus| cpus.to_string());
+        let settings = settings_of(CpuTerms::KEYS, [ratio, reserved]);
+        all.entry(name.to_string()).or_default().extend(settings);
+    }
+    all
+}
+
+fn settings_of(
+    keys: [&'static str; 2],
+    values: [Option<String>; 2],
+) -> impl Iterator<Item = (&'static str, String)> {
+    let each = keys.into_iter().zip(values);
+    each.filter_map(|(key, value)| Some((key, value?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_domain::name::HostName;
+    use berth_domain::policy::{Scope, Setting};
+
+    use super::*;
+
+    #[test]
+    fn settings_of_one_host_are_shown_together() {
+        let mut policy = SchedulingPolicy::default();
+        let host = |name| Scope::Host(HostName::new(name).unwrap());
+        policy.set_for(&host("h1"), Setting::CpuRatio(Some(8000)));
+        policy.set_for(&host("h1"), Setting::MemNode(Some(512)));
+        policy.set_for(&host("h2"), Setting::CpuReserved(Some(0)));
+        let shown = by_name(&policy.memory.hosts, &policy.cpu.hosts);
+        let setting = |key, value: &str| (key, value.to_owned());
+        let expected = [
+            (
+                "h1".to_owned(),
+                vec![
+                    setting("memory.mem_node_mib", "512"),
+                    setting("cpu.ratio", "8.0"),
+                ],
+            ),
+            ("h2".to_owned(), vec![setting("cpu.reserved", "0")]),
+        ];
+        assert_eq!(shown, expected.into());
+        assert!(by_name(&policy.memory.groups, &policy.cpu.groups).is_empty());
+    }
 }

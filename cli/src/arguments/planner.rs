@@ -14,8 +14,8 @@ For each host: whether all its VMs would fit on the others if it failed, with
 their CPUs, pages, PCI functions and persistent memory. proven: by a plan,
 which `berth host evacuate` follows; refuted: a bound rules every plan out;
 unknown: the budget ended before a plan. Also for each host: whether its
-memory is overcommitted beyond its ratio, and whether its swap is large
-enough.
+memory is overcommitted beyond its ratio, whether its guests have more vCPUs
+than may share its CPUs, and whether its swap is large enough.
 Examples:
   berth verify
   berth verify h3 --plan

@@ -133,10 +133,10 @@ The hard policies hold at all times, also during moves.")]
 /// The scope of a setting.
 #[derive(Clone, Debug, Default, Args)]
 pub struct PolicyScope {
-    /// Aggregate with the hosts it applies to, for `memory.` keys
+    /// Aggregate with the hosts it applies to, for `memory.` and `cpu.` keys
     #[arg(long, value_name = "AGGREGATE", conflicts_with = "host")]
     pub group: Option<String>,
-    /// Name of the only host it applies to, for `memory.` keys
+    /// Name of the only host it applies to, for `memory.` and `cpu.` keys
     #[arg(long)]
     pub host: Option<String>,
 }
@@ -144,9 +144,9 @@ pub struct PolicyScope {
 /// Verbs of the scheduling policy.
 #[derive(Debug, Subcommand)]
 pub enum Policy {
-    /// Show all settings, or the memory settings of a host and their sources
+    /// Show all settings, or those of the memory and CPUs of a host and their sources
     Show {
-        /// Host to show the memory settings of
+        /// Host to show the memory and CPU settings of
         #[arg(long)]
         host: Option<String>,
     },
@@ -167,6 +167,9 @@ Example: fill hosts one after the other, and their NUMA nodes too:
   memory.ratio                     1.0 to 16.0: guest memory per host memory
   memory.mem_node_mib              memory that the host itself needs; none:
                                    as reported by its agent
+  cpu.ratio                        0.1 to 64.0: vCPUs per shared CPU
+  cpu.reserved                     shared CPUs that guests are not given; none:
+                                   no CPUs
   failover.admission               off, warn or refuse: new guests that
                                    break the failover capacity
   balance.threshold, balance.hold_ms, balance.gain_min
@@ -175,6 +178,10 @@ Example: fill hosts one after the other, and their NUMA nodes too:
 Example: memory overcommitted by one half in a rack, except on one host:
   berth policy set memory.ratio=1.5 --group rack1
   berth policy set memory.ratio=1.0 --host h7
+
+Example: eight vCPUs on each shared CPU, and two CPUs of h7 for itself:
+  berth policy set cpu.ratio=8.0
+  berth policy set cpu.reserved=2 --host h7
 
 Settings apply to new placements; running guests stay where they are.")]
     Set {

@@ -62,6 +62,7 @@ pub(super) const COMMANDS: &[&str] = &[
     "policy show",
     "policy show --host x",
     "policy set memory.ratio=1.5",
+    "policy set cpu.ratio=8.0 cpu.reserved=2 --host x",
     "policy unset memory.ratio",
     "operation list",
     "operation show 6f1c6f0e-3a0e-4c39-8a51-4a8c3b6b1f10",

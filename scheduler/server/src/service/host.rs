@@ -156,6 +156,7 @@ impl HostService for HostApi {
             hits: reality::hits(&state, view),
             revision: state.revision(),
             memory: Some(policy::memory_of(&state, view)),
+            cpu: Some(policy::cpu_of(&state, view)),
         }))
     }
 
@@ -295,5 +296,6 @@ fn summary(state: &State, view: &HostView) -> v1::HostSummary {
             .collect(),
         claims: u32::try_from(state.claims_of_host(&host.name).count()).unwrap_or(u32::MAX),
         memory: Some(policy::memory_of(state, view)),
+        cpu: Some(policy::cpu_of(state, view)),
     }
 }

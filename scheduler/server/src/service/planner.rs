@@ -18,6 +18,7 @@ use berth_domain::name::HostName;
 use berth_domain::overcommit::AllocationRatio;
 use berth_domain::policy::{RATIO_MILLI_MAX, RATIO_MILLI_MIN};
 use berth_domain::refusal::Refusal;
+use berth_domain::resource::ResourceClass;
 use berth_domain::signals::swap_warnings;
 use berth_process::bounds::Held;
 use berth_proto::convert::{Invalid, ResourceName as _, field};
@@ -103,8 +104,15 @@ impl PlannerApi {
         hosts.collect()
     }
 
-    /// Returns warnings about the swap space of a host, as far as its agent reports it.
+    /// Returns warnings about the vCPUs of a host, and about its swap space.
     fn warnings(&self, view: &HostView) -> Vec<String> {
+        let mut warnings = Vec::from_iter(cpu_warning(view));
+        warnings.extend(self.swap_warnings(view));
+        warnings
+    }
+
+    /// Returns warnings about the swap space of a host, as far as its agent reports it.
+    fn swap_warnings(&self, view: &HostView) -> Vec<String> {
         let now_ms = self.0.monotonic_ms();
         let books = view.books();
         let Some(measured) = self.0.liveness().signals(&view.host.name, now_ms) else {
@@ -120,6 +128,23 @@ impl PlannerApi {
             .map(|warning| format!("{warning}; {}", warning.hint()))
             .collect()
     }
+}
+
+/// Returns a warning where claims have more shared vCPUs than may be given away.
+fn cpu_warning(view: &HostView) -> Option<String> {
+    let class = ResourceClass::vcpu();
+    let inventory = view.inventories.get(&class)?;
+    let used = view.used_of(&class);
+    (!inventory.holds(used)).then(|| {
+        format!(
+            "guests have {used} shared vCPUs, and {} may be given away ({} shared CPUs, {} of them \
+             reserved, ratio {}); no more fit",
+            inventory.capacity(),
+            inventory.total,
+            inventory.reserved,
+            inventory.allocation_ratio
+        )
+    })
 }
 
 #[tonic::async_trait]

@@ -6,6 +6,7 @@ use berth_domain::host_view::HostView;
 use berth_domain::id::Generation;
 use berth_domain::name::HostName;
 use berth_domain::policy::{Scope, Setting};
+use berth_proto::convert::cpu::write_host_cpu;
 use berth_proto::convert::field::{self, ADDRESS_MAX};
 use berth_proto::convert::memory::write_host_memory;
 use berth_proto::policy::v1;
@@ -33,18 +34,18 @@ impl PolicyService for PolicyApi {
         let wire = request.into_inner();
         let host: Option<HostName> = field::optional_name(&wire.host, "host")?;
         let state = self.0.state(wire.consistency).await?;
-        let memory = match &host {
+        let view = match &host {
             None => None,
             Some(name) => {
                 let view = state.host(name);
-                let view = view.ok_or_else(|| to_status(&refusal::no_host(name)))?;
-                Some(memory_of(&state, view))
+                Some(view.ok_or_else(|| to_status(&refusal::no_host(name)))?)
             }
         };
         Ok(Response::new(v1::GetSchedulingPolicyResponse {
             policy: Some((&**state.policy()).into()),
             revision: state.revision(),
-            memory,
+            memory: view.map(|view| memory_of(&state, view)),
+            cpu: view.map(|view| cpu_of(&state, view)),
         }))
     }
 
@@ -95,4 +96,9 @@ fn scope(group: &str, host: &str) -> Result<Scope, Status> {
 pub(super) fn memory_of(state: &State, view: &HostView) -> v1::HostMemory {
     let policy = state.memory_policy_of(&view.host.name);
     write_host_memory(&policy, &state.memory_verdict(view))
+}
+
+/// Writes what holds of the shared CPUs of a host, and what is taken of them.
+pub(super) fn cpu_of(state: &State, view: &HostView) -> v1::HostCpu {
+    write_host_cpu(&state.cpu_policy_of(&view.host.name), view)
 }

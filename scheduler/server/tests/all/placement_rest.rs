@@ -5,14 +5,16 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
+use berth_proto::policy::v1::UpdateSchedulingPolicyRequest;
+use berth_proto::policy::v1::policy_service_client::PolicyServiceClient;
 use berth_scheduler::{Config, Profile, Start};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use uuid::Uuid;
 
 use crate::common::rest::{self, Answer};
-use crate::common::world::{flavor, register, schedule, vm_request};
-use crate::common::{Member, PATIENCE, config};
+use crate::common::world::{flavor, register, register_request, schedule, vm_request};
+use crate::common::{Member, PATIENCE, config, hosts};
 
 /// A member that serves the REST API, and the directory that it keeps.
 struct Server {
@@ -150,6 +152,62 @@ async fn hosts_and_claims_are_read_only() {
         assert_eq!(answer.status, 409, "{method} {path}: {answer:?}");
         let code = &answer.json()["errors"][0]["code"];
         assert_eq!(*code, "berth.read_only", "{method} {path}: {answer:?}");
+    }
+}
+
+/// Goal: ratio and reserve of a host's shared CPUs are those of the policy, and a client that tries to
+/// change them is answered with the command that does. Method: a host with shared CPUs, read and written
+/// over REST before and after the policy is set.
+#[tokio::test(flavor = "multi_thread")]
+async fn shared_cpus_of_hosts_follow_the_policy() {
+    let server = Server::start(|_| ()).await;
+    let channel = server.member.channel().await;
+    let mut request = register_request("h1", 1, 4);
+    let report = request.report.as_mut().expect("a report");
+    let cells = &mut report.topology.as_mut().expect("a topology").cells;
+    cells[0].dedicated_cpus = "0".into();
+    cells[0].shared_cpus = "1-3".into();
+    hosts(&channel)
+        .register_host(request)
+        .await
+        .expect("a host");
+    let list = server.ask("GET", "/resource_providers", None).await.json();
+    let uuid = list["resource_providers"][0]["uuid"].as_str().expect("one");
+    let path = format!("/resource_providers/{uuid}/inventories");
+    for (ratio, reserved) in [(4.0, 0), (1.5, 1), (0.5, 3)] {
+        if ratio < 4.0 {
+            let settings = [
+                ("cpu.ratio".to_owned(), ratio.to_string()),
+                ("cpu.reserved".to_owned(), reserved.to_string()),
+            ];
+            let request = UpdateSchedulingPolicyRequest {
+                settings: settings.into(),
+                ..Default::default()
+            };
+            let mut client = PolicyServiceClient::new(channel.clone());
+            let set = client.update_scheduling_policy(request).await;
+            set.expect("a policy");
+        }
+        let shown = server.ask("GET", &path, None).await.json();
+        let vcpu = &shown["inventories"]["VCPU"];
+        assert_eq!(vcpu["allocation_ratio"], ratio, "{shown}");
+        assert_eq!(
+            (&vcpu["reserved"], &vcpu["total"]),
+            (&json!(reserved), &json!(3))
+        );
+        let body = json!({
+            "resource_provider_generation": shown["resource_provider_generation"],
+            "total": 3, "allocation_ratio": 8.0,
+        });
+        let put = server.ask("PUT", &format!("{path}/VCPU"), Some(body)).await;
+        assert_eq!(put.status, 409, "{put:?}");
+        let error = &put.json()["errors"][0];
+        assert_eq!(error["code"], "berth.read_only", "{put:?}");
+        let detail = error["detail"].as_str().expect("a text");
+        assert!(
+            detail.contains("berth policy set cpu.ratio=... --host h1"),
+            "{detail}"
+        );
     }
 }
 

@@ -4,6 +4,7 @@
 //! away before that is given back.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use berth_domain::allocation::Resources;
 use berth_domain::fault;
@@ -29,14 +30,14 @@ impl<J: Journal> Transaction<'_, J> {
         generation: Generation,
         inventories: &Inventories,
     ) -> Result<Reply, Refusal> {
-        let provider = self.clients_provider(id)?;
+        let provider = self.provider_with_inventories(id)?;
         at_generation(provider, generation)?;
         examine_inventories(self.state, inventories)?;
         self.replace_inventories(id, inventories.clone())
     }
 
     pub(super) fn delete_inventories(&mut self, id: ProviderId) -> Result<Reply, Refusal> {
-        self.clients_provider(id)?;
+        self.provider_with_inventories(id)?;
         self.replace_inventories(id, Inventories::new())
     }
 
@@ -47,7 +48,7 @@ impl<J: Journal> Transaction<'_, J> {
         (class, inventory): (&ResourceClass, &Inventory),
         create: bool,
     ) -> Result<Reply, Refusal> {
-        let provider = self.clients_provider(id)?;
+        let provider = self.provider_with_inventories(id)?;
         generation.map_or(Ok(()), |given| at_generation(provider, given))?;
         let mut inventories = provider.inventories.clone();
         examine_inventory(self.state, class, inventory)?;
@@ -73,11 +74,25 @@ impl<J: Journal> Transaction<'_, J> {
         id: ProviderId,
         class: &ResourceClass,
     ) -> Result<Reply, Refusal> {
-        let mut inventories = self.clients_provider(id)?.inventories.clone();
+        let mut inventories = self.provider_with_inventories(id)?.inventories.clone();
         if inventories.remove(class).is_none() {
             return Err(inventory_not_found(id, class));
         }
         self.replace_inventories(id, inventories)
+    }
+
+    /// Returns a provider whose inventories a client may change.
+    fn provider_with_inventories(&self, id: ProviderId) -> Result<&Arc<ResourceProvider>, Refusal> {
+        self.clients_provider(id).map_err(|refusal| {
+            let Some(host) = refusal.metadata.get("host").cloned() else {
+                return refusal;
+            };
+            refusal.with_hint(format!(
+                "how often its CPUs and its memory are given away, and how much is reserved, is set \
+                 by an operator: berth policy set cpu.ratio=... --host {host}, likewise \
+                 cpu.reserved, memory.ratio and memory.mem_node_mib"
+            ))
+        })
     }
 
     /// Gives a provider inventories that were examined, unless something would be taken of none.
@@ -87,7 +102,7 @@ impl<J: Journal> Transaction<'_, J> {
         inventories: Inventories,
     ) -> Result<Reply, Refusal> {
         examine_removal(id, &inventories, &self.state.used_of(id))?;
-        let provider = self.clients_provider(id)?.clone();
+        let provider = self.provider_with_inventories(id)?.clone();
         Ok(Reply::Provider(self.put_provider(ResourceProvider {
             inventories,
             generation: provider.generation.next(),
