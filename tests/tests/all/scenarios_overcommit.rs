@@ -1,4 +1,4 @@
-//! Goal: memory is given away up to its ratio and not beyond; lowering the ratio shows what is beyond it
+//! Goal: memory and shared CPUs are given away up to their ratio and not beyond; lowering the ratio shows what is beyond it
 //! and breaks nothing; balancing under load, with agents that die, leaves every invariant whole.
 //!
 //! Method: a whole Berth in this process, or real processes where something dies; the real command.
@@ -20,16 +20,18 @@ impl World {
         let world = Small::with_hosts(PROGRAMS, 2);
         let size = ["--vcpus", "1", "--memory-mib", "4096"];
         world.done(&[&["flavor", "create", "quarter"][..], &size].concat());
+        let size = ["--vcpus", "1", "--memory-mib", "64"];
+        world.done(&[&["flavor", "create", "tiny"][..], &size].concat());
         Self(world)
     }
 
-    fn create(&self, name: &str) -> Vec<String> {
+    fn create(&self, name: &str, flavor: &str) -> Vec<String> {
         let words = [
             "vm",
             "create",
             name,
             "--flavor",
-            "quarter",
+            flavor,
             "--kernel",
             "vmlinuz",
             "--initrd",
@@ -40,8 +42,12 @@ impl World {
 
     /// Boots guests until one is refused; returns how many came and the refusal.
     fn fill(&self, prefix: &str) -> (usize, Value) {
+        self.fill_with(prefix, "quarter")
+    }
+
+    fn fill_with(&self, prefix: &str, flavor: &str) -> (usize, Value) {
         for number in 0..64 {
-            let words = self.create(&format!("{prefix}{number}"));
+            let words = self.create(&format!("{prefix}{number}"), flavor);
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             let answer = self.0.berth(&words);
             if answer.status != Some(0) {
@@ -136,6 +142,68 @@ fn groups_and_hosts_have_terms_of_their_own() {
     let memory = world.memory();
     assert_eq!(memory[0]["ratio"], 2.0, "{memory:#?}");
     assert_eq!(memory[1]["available_mib"], 12_288, "{memory:#?}");
+}
+
+/// Goal: shared CPUs are given away up to the ratio of the policy, exactly; a higher one lets more in, a
+/// lower one stops nothing and is seen, and a host has settings of its own. Method: two hosts of two
+/// shared CPUs.
+#[test]
+fn shared_cpus_are_given_away_up_to_the_ratio_and_not_beyond() {
+    let world = World::new();
+    let cpus = || {
+        let hosts = world.0.done(&["host", "list"]);
+        let hosts = hosts.as_array().cloned().unwrap_or_default();
+        hosts
+            .into_iter()
+            .map(|host| host["cpu"].clone())
+            .collect::<Vec<_>>()
+    };
+    let default = &cpus()[0];
+    assert!(
+        default["ratio"] == 4.0 && default["capacity"] == 8,
+        "{default:#}"
+    );
+    assert_eq!(text(&default["ratio_from"]), "default");
+    world.0.done(&["policy", "set", "cpu.ratio=1.5"]);
+    let (booted, refused) = world.fill_with("a", "tiny");
+    assert_eq!(booted, 6, "{refused:#}");
+    assert_eq!(text(&refused["reason"]), "NO_VALID_HOST", "{refused:#}");
+    world.0.done(&["policy", "set", "cpu.ratio=2"]);
+    assert_eq!(world.fill_with("b", "tiny").0, 2);
+
+    world.0.done(&["policy", "set", "cpu.ratio=0.5"]);
+    assert_eq!(world.fill_with("c", "tiny").0, 0);
+    let vms = world.0.done(&["vm", "list"]);
+    let mut vms = vms.as_array().unwrap().iter();
+    assert!(vms.all(|vm| vm["state"] == "Active"), "nothing is stopped");
+    for cpu in cpus() {
+        assert!(cpu["used"] == 4 && cpu["capacity"] == 1, "{cpu:#}");
+        assert_eq!(text(&cpu["ratio_from"]), "cluster", "{cpu:#}");
+    }
+    for host in world.memory() {
+        let warnings = host["warnings"].to_string();
+        assert!(warnings.contains("guests have 4 shared vCPUs"), "{host:#}");
+    }
+
+    let hosts = world.0.done(&["host", "list"]);
+    let first = text(&hosts[0]["host"]["name"]);
+    let own = ["cpu.ratio=8", "cpu.reserved=1", "--host", &first];
+    world.0.done(&[&["policy", "set"][..], &own].concat());
+    assert_eq!(
+        world.fill_with("d", "tiny").0,
+        4,
+        "eight on one CPU, four are there"
+    );
+    let shown = world.0.done(&["host", "show", &first]);
+    let cpu = &shown["cpu"];
+    assert!(cpu["reserved"] == 1 && cpu["total"] == 2, "{cpu:#}");
+    assert_eq!(text(&cpu["reserved_from"]), "host", "{cpu:#}");
+    let policy = world.0.done(&["policy", "show"]);
+    assert_eq!(
+        text(&policy["hosts"][&first]["cpu.ratio"]),
+        "8.0",
+        "{policy:#}"
+    );
 }
 
 /// Goal: while users boot, move and delete, and an agent dies and comes back, balancing leaves every
