@@ -35,7 +35,7 @@ use tokio::sync::{broadcast, mpsc, watch};
 
 pub use self::handle::{
     Committed, Decision, Event, Handle, Leader, LogError, MembershipError, ProposeError, Proposed,
-    ReadError, Status,
+    ReadError, Standing, Status,
 };
 pub use self::inbox::{Inbox, InboxError, IncomingSnapshot, SnapshotReport};
 use self::owner::Owner;
@@ -225,7 +225,14 @@ impl<M: Machine, D: Disk> Runtime<M, D> {
         let (internal_in, internal) = mpsc::unbounded_channel();
         let (events, _) = broadcast::channel(4096);
         let (leader_in, leader) = watch::channel(owner::leader_of(&replica));
-        let handle = Handle::new(decisions_in, requests_in, events.clone(), leader);
+        let (last_heard_in, last_heard) = watch::channel(None);
+        let handle = Handle::new(
+            decisions_in,
+            requests_in,
+            events.clone(),
+            leader,
+            last_heard,
+        );
         let checkpoints: Arc<dyn CheckpointStore> = Arc::new(parts.checkpoints);
         let inbox = Inbox::new(
             identity.clone(),
@@ -251,6 +258,7 @@ impl<M: Machine, D: Disk> Runtime<M, D> {
             internal_in,
             events,
             leader: leader_in,
+            last_heard: last_heard_in,
             membership: inbox.membership_sender(),
         })?;
         Ok(Self {
