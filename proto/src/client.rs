@@ -2,7 +2,7 @@
 //!
 //! [`Dialer`] is the one place for the settings of connections. [`SchedulerChannel`] carries a
 //! call to whichever scheduler leads; [`members`] learns further schedulers; [`agent`] makes the
-//! calls of a conductor to an agent.
+//! calls of a conductor to an agent; [`own`] has one member answer from its own state.
 //!
 //! Invariant: a call is repeated only where a repetition does no harm. Reads may be repeated at
 //! any time; requests that change something must carry a `request_id`, the same in each attempt.
@@ -13,6 +13,7 @@ pub mod agent;
 mod dialer;
 mod election;
 pub mod members;
+pub mod own;
 pub mod revoked;
 pub mod stored;
 

@@ -10,6 +10,7 @@
 //! | [`convert`] | wire to domain and back |
 //! | [`status`] | refusals as gRPC statuses |
 //! | [`client`] | connections, and calls that find the leader |
+//! | [`consistency`] | the consistency of reads, and what a stale answer is worth, in metadata |
 //! | [`mod@format`] | which cluster version brought which part of what is stored |
 //! | [`raft`] | what members of a scheduler group send each other |
 //! | [`csi`] | the Container Storage Interface |
@@ -17,6 +18,7 @@
 //! Invariant: generated code stays in these modules, and nothing here knows a service's logic.
 
 pub mod client;
+pub mod consistency;
 pub mod convert;
 pub mod format;
 pub mod status;
