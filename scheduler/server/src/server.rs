@@ -52,7 +52,7 @@ use crate::machine::Machine;
 use crate::service::{
     AggregateApi, AuditApi, CatalogApi, ClusterApi, Context, EventApi, HostApi, ImportApi, MoveApi,
     OperationApi, PlacementApi, PlannerApi, PolicyApi, PowerApi, SchedulerApi, ServerGroupApi,
-    Setup, Urls, VolumeApi, revoked_since,
+    Setup, StaleReads, Urls, VolumeApi, revoked_since,
 };
 use crate::{duties, expelled, health, invariants, leadership, member, outdated, placement};
 
@@ -348,11 +348,14 @@ impl Scheduler {
                     .max_decoding_message_size(limit),
             )
             .add_service(
-                ClusterServiceServer::new(ClusterApi(context)).max_decoding_message_size(limit),
+                ClusterServiceServer::new(ClusterApi(context.clone()))
+                    .max_decoding_message_size(limit),
             )
             .add_service(health_service)
             .add_service(REFLECTION.v1())
             .add_service(REFLECTION.v1alpha());
+        let routes = routes.into_axum_router().layer(StaleReads(context));
+        let routes = Routes::from(routes);
         let server = server::new(self.tls.as_ref(), grpc_limits(&self.config));
         let incoming = server::incoming(self.listener, self.tls, Protocol::Grpc);
         let closed = closing.clone().cancelled_owned();

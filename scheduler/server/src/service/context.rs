@@ -40,6 +40,7 @@ use tonic::Status;
 
 use super::keyed::Caller;
 use super::refusal::{self, Urls};
+use super::stale;
 use super::table::{Loan, Table, Turn};
 use crate::feed::Feed;
 use crate::grants;
@@ -458,13 +459,28 @@ impl Context {
         }
     }
 
-    /// Returns a frozen state with the requested consistency.
+    /// As [`Self::must_lead`], unless the request takes an answer from this member's own state, in
+    /// which what the leader alone knows is unknown.
+    pub(super) fn must_lead_unless_stale(&self) -> Result<(), Status> {
+        match stale::is_requested() {
+            true => Ok(()),
+            false => self.must_lead(),
+        }
+    }
+
+    /// Returns a frozen state with the requested consistency; with the one of the request's metadata if
+    /// that is stale.
     pub(crate) fn state(&self, consistency: i32) -> BoxFuture<'_, Result<State, Status>> {
         Box::pin(self.read_state(consistency))
     }
 
     async fn read_state(&self, consistency: i32) -> Result<State, Status> {
-        match ReadConsistency::try_from(consistency) {
+        let read = ReadConsistency::try_from(consistency);
+        let read = match stale::is_requested() {
+            true => read.map(|_| ReadConsistency::Stale),
+            false => read,
+        };
+        match read {
             Ok(ReadConsistency::Unspecified | ReadConsistency::Linearizable) => {
                 // Before that a state has revision 0, which a watch takes for "not complete".
                 self.wait_for_bootstrap().await;
@@ -472,7 +488,7 @@ impl Context {
                     .await?
                     .map_err(|error| self.urls().of_read(error))
             }
-            Ok(ReadConsistency::Stale) => self.stale(|state| state.clone()).await,
+            Ok(ReadConsistency::Stale) => self.bounded(self.stale(|state| state.clone())).await?,
             Err(_) => Err(refusal::invalid(
                 "consistency",
                 "must be one of the named values",
@@ -495,10 +511,17 @@ impl Context {
         read: impl FnOnce(&State) -> T + Send + 'static,
     ) -> BoxFuture<'_, Result<T, Status>> {
         Box::pin(async {
-            self.handle()
-                .read_stale(|machine| read(machine.state()))
-                .await
-                .map_err(|error| self.urls().of_read(error))
+            // Before the state, which is then at least as young.
+            let standing = stale::is_requested().then(|| self.handle().standing());
+            let read = self.handle().read_stale(|machine| {
+                let state = machine.state();
+                (read(state), state.revision())
+            });
+            let (read, revision) = read.await.map_err(|error| self.urls().of_read(error))?;
+            if let Some(standing) = standing {
+                stale::record(standing, revision);
+            }
+            Ok(read)
         })
     }
 

@@ -31,7 +31,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use super::context::Context;
-use super::refusal;
+use super::{refusal, stale};
 use crate::feed::Part;
 
 /// How many bytes of events a message has at most, unless one alone has more.
@@ -112,6 +112,10 @@ impl EventApi {
             return Ok(());
         }
         let reached = state.revision();
+        if stale::is_requested() {
+            // Of the cluster's revision this one says nothing.
+            return Err(stale::behind(after, reached));
+        }
         Err(to_status(
             &Refusal::new(
                 Code::OutOfRange,

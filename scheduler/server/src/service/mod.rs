@@ -9,6 +9,7 @@
 //! | [`table`] | the providers as lists and candidates are searched among |
 //! | [`events`], [`watch`], [`watch_providers`] | the streams of what changes |
 //! | [`write`] | the writes of counted placement as commands, alone and in batches |
+//! | [`stale`] | reads that this member answers alone, and what their answers are worth |
 //! | [`filter`] | the filters of provider lists |
 //! | [`query`], [`candidates`], [`explanation`] | allocation candidates, and why there are none |
 //! | `host`, `placement`, `catalog`, `import`, `policy`, `planner`, `server_group`, `aggregate`, `audit`, `scheduler`, `operation`, `cluster` | one service each |
@@ -45,6 +46,7 @@ mod revocation;
 mod scheduler;
 mod server_group;
 mod signals;
+mod stale;
 mod table;
 mod volume;
 mod volume_read;
@@ -70,4 +72,5 @@ pub(crate) use refusal::Urls;
 pub(crate) use revocation::revoked_since;
 pub(crate) use scheduler::SchedulerApi;
 pub(crate) use server_group::ServerGroupApi;
+pub(crate) use stale::Layer as StaleReads;
 pub(crate) use volume::VolumeApi;

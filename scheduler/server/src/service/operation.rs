@@ -26,7 +26,7 @@ use tonic::{Request, Response, Status};
 
 use super::context::Context;
 use super::keyed::{Caller, open, own_service};
-use super::{holder, list, refusal, watch};
+use super::{holder, list, refusal, stale, watch};
 
 const WAIT_DEFAULT_MS: u64 = 30_000;
 const WAIT_MS_MAX: u64 = 600_000;
@@ -94,7 +94,11 @@ impl OperationService for OperationApi {
             return Err(to_status(&Refusal::not_found("operation", id)));
         };
         let (revision, caller) = (state.revision(), caller.as_deref());
-        let grant = Context::grant(&state, caller, operation);
+        // Who holds the lease may have changed since: a grant is not made of a stale state.
+        let grant = match stale::is_requested() {
+            true => None,
+            false => Context::grant(&state, caller, operation),
+        };
         Ok(Response::new(v1::GetOperationResponse {
             operation: Some((&**operation).into()),
             revision,

@@ -84,7 +84,7 @@ impl PlannerApi {
         }
         // After the signals were read: they are discarded with leadership, and what is missing for
         // that reason is no statement about a host.
-        self.0.must_lead()?;
+        self.0.must_lead_unless_stale()?;
         Ok((live, unreported))
     }
 
@@ -161,7 +161,7 @@ impl PlannerService for PlannerApi {
         let revision = state.revision();
         let work = move |state: &State| verify::verify(state, failing, &names, budget);
         let hosts = self.hosts(&state, failing, &wire.names);
-        self.0.must_lead()?;
+        self.0.must_lead_unless_stale()?;
         let verdicts = self.plan(held, state, work).await?;
         Ok(Response::new(v1::VerifyClusterResponse {
             domains: verdicts.iter().map(write_verdict).collect(),

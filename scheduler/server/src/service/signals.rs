@@ -29,7 +29,7 @@ pub(super) async fn list(
 ) -> Result<v1::ListMemorySignalsResponse, Status> {
     let one: Option<HostName> = field::optional_name(&wire.host, "host")?;
     let page = Page::new(wire.page_size, &wire.page_token)?;
-    context.must_lead()?;
+    context.must_lead_unless_stale()?;
     let state = context.stale(|state| state.clone()).await?;
     let signals = |host: &HostName| context.liveness().signals(host, context.monotonic_ms());
     if let Some(host) = one {

@@ -9,6 +9,7 @@
 mod case;
 mod pages;
 mod raw;
+mod stale;
 mod world;
 
 use std::collections::BTreeSet;

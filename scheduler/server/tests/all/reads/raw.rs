@@ -1,7 +1,9 @@
 //! Calls of any method by its path, with messages as bytes.
 
+use berth_proto::consistency::{CONSISTENCY, Consistency, Staleness};
 use bytes::{Buf as _, BufMut as _};
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::metadata::MetadataValue;
 use tonic::{Request, Status};
 
 use super::case;
@@ -21,29 +23,59 @@ pub(super) fn are_equal(one: &Answer, other: &Answer) -> bool {
 
 /// Calls a method of one member. On the wire a unary method is a stream with one message.
 pub(super) async fn call(address: &str, path: &str, request: &[u8]) -> Answer {
+    let (answer, staleness) = call_with(address, path, request, None).await;
+    assert_eq!(staleness, None, "{path} was not requested stale");
+    answer
+}
+
+/// As [`call`], of a method that answers from the member's own state; and what its answer is worth.
+pub(super) async fn call_stale(
+    address: &str,
+    path: &str,
+    request: &[u8],
+) -> (Answer, Option<Staleness>) {
+    call_with(address, path, request, Some(Consistency::Stale)).await
+}
+
+async fn call_with(
+    address: &str,
+    path: &str,
+    request: &[u8],
+    consistency: Option<Consistency>,
+) -> (Answer, Option<Staleness>) {
     let mut grpc = tonic::client::Grpc::new(connect(&format!("http://{address}")).await);
     grpc.ready().await.expect("a member");
     let path_and_query = path.parse().expect("a path");
-    let request = Request::new(request.to_vec());
+    let mut request = Request::new(request.to_vec());
+    if let Some(consistency) = consistency {
+        let value = MetadataValue::from_static(consistency.as_str());
+        request.metadata_mut().insert(CONSISTENCY, value);
+    }
     let called = grpc.server_streaming(request, path_and_query, Bytes).await;
-    let mut stream = match called {
-        Ok(response) => response.into_inner(),
-        Err(status) => return (Vec::new(), Err(status)),
+    let response = match called {
+        Ok(response) => response,
+        Err(status) => {
+            let staleness = Staleness::read(status.metadata());
+            return ((Vec::new(), Err(status)), staleness);
+        }
     };
+    let staleness = Staleness::read(response.metadata());
+    let mut stream = response.into_inner();
     let mut messages = Vec::new();
-    loop {
+    let end = loop {
         match stream.message().await {
             Ok(Some(message)) => {
                 let is_last = case::is_last(path, &message);
                 messages.push(message);
                 if is_last {
-                    return (messages, Ok(()));
+                    break Ok(());
                 }
             }
-            Ok(None) => return (messages, Ok(())),
-            Err(status) => return (messages, Err(status)),
+            Ok(None) => break Ok(()),
+            Err(status) => break Err(status),
         }
-    }
+    };
+    ((messages, end), staleness)
 }
 
 #[derive(Clone, Copy, Debug)]
