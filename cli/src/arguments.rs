@@ -52,11 +52,14 @@ A cluster to try out:       berth dev
 
 Exit status: 0 success, 1 refused or failed, 2 wrong usage, 3 no server could
 be reached, 4 a negative result: no candidates, two sides differ, or a failure
-would not be survived.
+would not be survived. A read that one scheduler answered from its own state
+is a success, and standard error says so.
 
 With --output json, a refusal or failure is one JSON object, the last line on
 standard error, behind the progress:
-  {\"error\": {\"code\", \"reason\", \"message\", \"metadata\", \"hint\"}}")]
+  {\"error\": {\"code\", \"reason\", \"message\", \"metadata\", \"hint\"}}
+and that a read is stale is one too:
+  {\"stale\": {\"address\", \"member_id\", \"revision\", \"age_ms\", \"leader_id\", …}}")]
 pub struct Arguments {
     /// Options of every command.
     #[command(flatten)]
@@ -109,6 +112,12 @@ pub struct Global {
         help_heading = help::GLOBAL
     )]
     pub tls_key: Option<PathBuf>,
+    /// Have one scheduler answer from its own state, with or without a leader
+    ///
+    /// The first scheduler that answers is read; standard error states its member, its revision and how
+    /// old that may be. For commands that only read.
+    #[arg(long, global = true, help_heading = help::GLOBAL)]
+    pub stale: bool,
     /// Format of the output, for people or for programs
     #[arg(long, short, global = true, value_enum, default_value = "table", help_heading = help::GLOBAL)]
     pub output: Format,

@@ -21,7 +21,7 @@ use crate::{all_pages, call, output, read, revocation};
 /// # Errors
 ///
 /// The scheduler's refusal.
-pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
+pub async fn run(session: &mut Session, verb: Verb) -> anyhow::Result<()> {
     match verb {
         Verb::Status => status(session).await,
         Verb::Memory => memory(session).await,
@@ -121,9 +121,14 @@ fn service_json(service: &Service) -> serde_json::Value {
            "service_version": service.service_version})
 }
 
-async fn status(session: &Session) -> anyhow::Result<()> {
+async fn status(session: &mut Session) -> anyhow::Result<()> {
     let request = GetClusterStatusRequest {};
-    let status = read!(session, ClusterServiceClient, get_cluster_status, request)?;
+    let mut status = read!(session, ClusterServiceClient, get_cluster_status, request)?;
+    if status.leader_id == 0 && session.fall_back() {
+        // Any member answers this, which does not state how old its answer is.
+        status = read!(session, ClusterServiceClient, get_cluster_status, request)?;
+    }
+    let session = &*session;
     let services = registered(session).await?;
     let leader = leader_status(session, &status).await;
     let members = members_with_progress(&status, leader.as_ref());

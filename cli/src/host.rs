@@ -161,7 +161,7 @@ async fn list(session: &Session) -> anyhow::Result<()> {
             let memory = s.memory.as_ref().map(memory::value).transpose()?;
             let cpu = s.cpu.as_ref().map(cpu::value).transpose()?;
             Ok(json!({
-                "host": host,
+                "host": value(session, host)?,
                 "used": s.used,
                 "capacity": s.capacity,
                 "claims": s.claims,
@@ -176,7 +176,7 @@ async fn list(session: &Session) -> anyhow::Result<()> {
         .map(|(host, summary)| {
             [
                 host.name.to_string(),
-                state(host).to_owned(),
+                state_of(session, host).to_owned(),
                 host.report.topology.sockets().to_string(),
                 host.report.topology.cells().len().to_string(),
                 free(summary, "PCPU"),
@@ -254,6 +254,24 @@ pub(crate) fn state(host: &Host) -> &'static str {
     }
 }
 
+/// Returns the state of a host as a word, as far as it is known: whether a host is up is a judgement of
+/// the leader, and that it was fenced is a record.
+fn state_of(session: &Session, host: &Host) -> &'static str {
+    match host.fenced.is_some() || session.knows_liveness() {
+        true => state(host),
+        false => "UNKNOWN",
+    }
+}
+
+/// Returns a host for programs.
+fn value(session: &Session, host: &Host) -> anyhow::Result<serde_json::Value> {
+    let mut value = serde_json::to_value(host)?;
+    if !session.knows_liveness() {
+        value["liveness"] = json!("Unknown");
+    }
+    Ok(value)
+}
+
 async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
     let request = GetHostRequest {
         name: resource("hosts", name),
@@ -269,7 +287,7 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
         let memory = response.memory.as_ref().map(memory::value).transpose()?;
         let cpu = response.cpu.as_ref().map(cpu::value).transpose()?;
         return output::json(&json!({
-            "host": host,
+            "host": value(session, &host)?,
             "claims": claims,
             "memory": memory,
             "cpu": cpu,
@@ -284,7 +302,7 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
     if let Some((capacity, volumes)) = volumes {
         output::print(crate::volume::drawn(&capacity, &volumes)?);
     }
-    let mut fields = vec![("state", state(&host).to_owned())];
+    let mut fields = vec![("state", state_of(session, &host).to_owned())];
     fields.extend(host.shape_refused.clone().map(|why| ("shape refused", why)));
     fields.extend(host.fenced.as_ref().map(|f| ("fenced by", fenced(f))));
     fields.extend(drain::of_host(session, &host).await?);

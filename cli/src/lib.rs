@@ -6,6 +6,7 @@
 //! | [`session`] | where the scheduler and the conductor are |
 //! | `host`, `flavor`, `pci_alias`, `vm`, `migration`, `operation`, `server_group`, `aggregate`, `policy`, `cluster`, `volume` | one noun each |
 //! | `provider`, `class`, `traits` (traits), `candidates` | the nouns of counted placement |
+//! | [`stale`], [`reading`] | reads that one scheduler answers alone, and which commands make them |
 //! | [`sides`] | which end of a migration each claim is on |
 //! | [`placement`] | taking over what another Placement holds |
 //! | [`planner`] | what would be survived, balanced, and what still fits; for Ganeti's files too |
@@ -47,10 +48,12 @@ pub mod planner;
 pub mod policy;
 pub mod progress;
 pub mod provider;
+pub mod reading;
 mod revocation;
 pub mod server_group;
 pub mod session;
 pub mod sides;
+pub mod stale;
 pub mod traits;
 pub mod vm;
 pub mod volume;
@@ -129,6 +132,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
     // A command that calls no server needs no certificates, whatever the environment sets.
     let tls = if alone { None } else { global.certificates()? };
     let session = Session::with_certificates(&global.scheduler, global.output, tls)?;
+    let mut session = session.with_reading(reading::reading(&arguments.command, global.stale));
     match arguments.command {
         Command::Host(command) => host::run(&session, command).await,
         Command::Flavor(command) => flavor::run(&session, command).await,
@@ -140,7 +144,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::ServerGroup(command) => server_group::run(&session, command).await,
         Command::Policy(command) => policy::run(&session, command).await,
         Command::Operation(command) => operation::run(&session, command).await,
-        Command::Cluster(command) => cluster::run(&session, command).await,
+        Command::Cluster(command) => cluster::run(&mut session, command).await,
         Command::Provider(command) => provider::run(&session, command).await,
         Command::Placement(command) => placement::run(&session, command).await,
         Command::Candidates(args) => candidates::run(&session, *args).await,

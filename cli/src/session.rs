@@ -3,17 +3,19 @@
 //! Invariant: every refusal reaches the caller as a [`Refusal`], with its hosts, causes and hint.
 
 use std::future::Future;
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use berth_domain::ownership::Ownership;
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::version::{Feature, ServiceVersion, TOO_OLD};
 use berth_proto::client::members::Learner;
+use berth_proto::client::own::OwnAnswer;
 use berth_proto::client::{self, Dialer, Policy, SchedulerChannel};
 use berth_proto::cluster::v1::ListServicesRequest;
 use berth_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
 use berth_proto::conductor::v1::conductor_service_client::ConductorServiceClient;
+use berth_proto::consistency::{Consistency, ReadChannel};
 use berth_proto::status::{OUTCOME_UNKNOWN, from_status};
 use berth_tls::{Expected, Tls};
 use tokio::task::AbortHandle;
@@ -21,6 +23,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Response, Status};
 
 use crate::output::Format;
+use crate::stale::{self, LEADER_PATIENCE, Reading, Source};
 
 /// The timeout of a connection to a conductor.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -38,6 +41,10 @@ pub struct Session {
     scheduler: SchedulerChannel,
     /// Learns further schedulers from the first call on; in memory only.
     learning: OnceLock<AbortHandle>,
+    /// How the command reads.
+    reading: Reading,
+    /// The scheduler that answered alone last.
+    source: Mutex<Option<Source>>,
     /// The audience of the output.
     pub output: Format,
 }
@@ -73,8 +80,17 @@ impl Session {
                 .with_policy(policy)
                 .with_dialer(dialer),
             learning: OnceLock::new(),
+            reading: Reading::default(),
+            source: Mutex::default(),
             output,
         })
+    }
+
+    /// Returns the same session with another way to read.
+    #[must_use]
+    pub fn with_reading(mut self, reading: Reading) -> Self {
+        self.reading = reading;
+        self
     }
 
     /// Returns whether programs read the output.
@@ -92,6 +108,7 @@ impl Session {
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
+        self.check_may_change()?;
         self.learning.get_or_init(|| self.start_learning());
         let response = self.scheduler.call(call).await;
         response.map_err(|status| with_hint(from_status(&status)))
@@ -102,13 +119,102 @@ impl Session {
     /// # Errors
     ///
     /// The scheduler's refusal, or that no scheduler could be reached.
-    pub async fn read<T, F>(&self, call: impl Fn(Channel) -> F) -> Result<T, Refusal>
+    pub async fn read<T, F>(&self, call: impl Fn(ReadChannel) -> F) -> Result<T, Refusal>
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
         self.learning.get_or_init(|| self.start_learning());
-        let response = self.scheduler.read(call).await;
-        response.map_err(|status| with_hint(from_status(&status)))
+        // What belongs together is read at one scheduler.
+        let is_begun = self.source().is_some();
+        match self.reading {
+            Reading::Leader => self.read_at_leader(&self.scheduler, &call).await,
+            Reading::LeaderOrStale if !is_begun => self.read_or_fall_back(&call).await,
+            Reading::LeaderOrStale | Reading::Stale => {
+                let own = self.scheduler.read_own(&call).await;
+                own.and_then(|own| self.take(own))
+            }
+        }
+        .map_err(with_hint)
+    }
+
+    async fn read_at_leader<T, F>(
+        &self,
+        scheduler: &SchedulerChannel,
+        call: &impl Fn(ReadChannel) -> F,
+    ) -> Result<T, Refusal>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        let linearizable = |channel| call(Consistency::Linearizable.over(channel));
+        let response = scheduler.read(linearizable).await;
+        response.map_err(|status| from_status(&status))
+    }
+
+    /// Reads through the leader; from one scheduler if there is no leader.
+    async fn read_or_fall_back<T, F>(&self, call: &impl Fn(ReadChannel) -> F) -> Result<T, Refusal>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        let hasty = self.scheduler.clone().with_deadline(LEADER_PATIENCE);
+        let refusal = match self.read_at_leader(&hasty, call).await {
+            Err(refusal) if stale::is_without_leader(&refusal) => refusal,
+            answered => return answered,
+        };
+        match self.scheduler.read_own(call).await {
+            // It is only slow, or was elected meanwhile.
+            Ok(own) if source_of(&own).has_leader() => {}
+            Ok(own) => return self.take(own),
+            Err(_) => return Err(refusal),
+        }
+        let refusal = match self.read_at_leader(&self.scheduler, call).await {
+            Err(refusal) if stale::is_without_leader(&refusal) => refusal,
+            answered => return answered,
+        };
+        match self.scheduler.read_own(call).await {
+            Ok(own) => self.take(own),
+            Err(_) => Err(refusal),
+        }
+    }
+
+    /// Returns the answer of one scheduler, after the user was informed that it is one.
+    fn take<T>(&self, own: OwnAnswer<T>) -> Result<T, Refusal> {
+        let source = source_of(&own);
+        let before = self.source().replace(source.clone());
+        if before.is_none_or(|before| !source.is_like(&before)) {
+            source.report(self.output);
+        }
+        own.answer.map_err(|status| from_status(&status))
+    }
+
+    /// Has a command that may fall back read from one scheduler from now on: it knows that there is no
+    /// leader. Returns whether that is so.
+    #[must_use]
+    pub fn fall_back(&mut self) -> bool {
+        let may = self.reading == Reading::LeaderOrStale;
+        if may {
+            self.reading = Reading::Stale;
+        }
+        may
+    }
+
+    /// Returns whether what a leader alone judges, as whether a host is up, is known: not in the answers of
+    /// a scheduler that knows no leader.
+    #[must_use]
+    pub fn knows_liveness(&self) -> bool {
+        self.source().as_ref().is_none_or(Source::has_leader)
+    }
+
+    fn source(&self) -> MutexGuard<'_, Option<Source>> {
+        // It is replaced as a whole.
+        self.source.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Refuses what may change something, where the user requested stale reads.
+    fn check_may_change(&self) -> Result<(), Refusal> {
+        match self.reading {
+            Reading::Stale => Err(stale::not_a_read()),
+            Reading::Leader | Reading::LeaderOrStale => Ok(()),
+        }
     }
 
     /// Learns the schedulers now: for a command that goes on for long.
@@ -161,6 +267,7 @@ impl Session {
         &self,
         feature: Option<Feature>,
     ) -> Result<ConductorServiceClient<Channel>, Refusal> {
+        self.check_may_change()?;
         let list = ListServicesRequest::default();
         let services = self
             .read(|channel| {
@@ -262,6 +369,13 @@ pub fn unknown_end(what: &str, lost: Refusal, command: &str) -> Refusal {
     let message = format!("{what} has begun, and may go on; {}", lost.message);
     Refusal::new(Code::Unavailable, OUTCOME_UNKNOWN, message)
         .with_hint(format!("once a scheduler answers: `{command}`"))
+}
+
+fn source_of<T>(own: &OwnAnswer<T>) -> Source {
+    Source {
+        address: own.address.clone(),
+        staleness: own.staleness,
+    }
 }
 
 fn with_hint(refusal: Refusal) -> Refusal {

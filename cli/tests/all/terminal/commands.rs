@@ -27,6 +27,7 @@ pub(super) const COMMANDS: &[&str] = &[
     "vm create x --flavor x --kernel k --initrd i",
     "vm create x --flavor x --kernel k --initrd i --validate-only",
     "vm list",
+    "vm list --stale",
     "vm show x",
     "vm migrate x",
     "vm migrate x --validate-only",
