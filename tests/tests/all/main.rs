@@ -33,6 +33,7 @@ mod scenarios_power;
 mod scenarios_vm_volumes;
 mod scenarios_volumes;
 mod self_fence;
+mod stale_reads;
 mod tls;
 mod upgrade;
 mod watch;
