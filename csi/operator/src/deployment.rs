@@ -349,6 +349,16 @@ impl Operator {
         Ok(agents.filter(|agents| is_own(agents, owner)))
     }
 
+    /// Returns what to do about schedulers that cannot be read any more, as text behind a reason.
+    fn hint_for_former(&self, owner: &Owner) -> String {
+        format!(
+            "; hint: the agents were deployed with these schedulers; if those are gone for good, or the \
+             annotation was edited, remove it: kubectl -n {} annotate daemonset {} {SCHEDULERS}-",
+            self.settings.namespace,
+            names(owner).agents
+        )
+    }
+
     fn apps_key(&self, kind: &str, name: &str) -> Key {
         Key {
             api_version: "apps/v1".to_owned(),
@@ -396,8 +406,11 @@ impl Operator {
                 return Ok(());
             }
             Err(why) => {
+                let hint = former.as_ref().map(|_| self.hint_for_former(owner));
                 return Err(Fault::Refused(format!(
-                    "whether the change of device mode or node selector strands volumes is not known: {why}"
+                    "whether the change of device mode or node selector strands volumes is not known: \
+                     {why}{}",
+                    hint.unwrap_or_default()
                 )));
             }
         };

@@ -1,8 +1,9 @@
 //! Whether an object in the cluster is as it has to be.
 //!
 //! The API server adds defaults and other managers own fields, so equality is too strict: an object has
-//! drifted if a field that the operator applies is missing or different. A field that the operator no
-//! longer applies changes the digest in its annotation.
+//! drifted if a field that the operator applies is missing or different, or if something was added to a
+//! selector, of which a label more selects something else. A field that the operator no longer applies
+//! changes the digest in its annotation.
 //!
 //! Invariant: reflexive, and true for every object that the API server returns for an apply; otherwise
 //! the operator would write for ever.
@@ -10,6 +11,15 @@
 use serde_json::{Map, Value};
 
 use crate::spec::Quantity;
+
+/// The maps that server-side apply replaces as a whole.
+const ATOMIC: [&str; 5] = [
+    "matchLabels",
+    "namespaceSelector",
+    "nodeSelector",
+    "objectSelector",
+    "selector",
+];
 
 /// Returns whether a live object has everything that is desired.
 #[must_use]
@@ -37,6 +47,9 @@ fn covers_object(live: &Map<String, Value>, desired: &Map<String, Value>) -> boo
         let live = live.get(key).unwrap_or(&Value::Null);
         match key.as_str() {
             "limits" | "requests" => has_amounts(live, desired),
+            atomic if ATOMIC.contains(&atomic) => {
+                covers(live, desired) && (is_empty(live) || covers(desired, live))
+            }
             _ => covers(live, desired),
         }
     })

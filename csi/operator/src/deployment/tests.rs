@@ -323,6 +323,45 @@ async fn unreachable_schedulers_keep_what_could_strand_volumes() {
     assert_eq!(case.pass("d.example").await, (Outcome::Gone, vec![]));
 }
 
+/// Goal: what a person writes into the annotations of the agents is reverted, or refused with what to do,
+/// which helps. Method: each of the two annotations edited, and both.
+#[tokio::test]
+async fn edited_annotations_of_the_agents_are_reverted_or_explained() {
+    let mut case = case().await;
+    let (_scheduler, address) = crate::fake_scheduler::start().await;
+    case.operator.settings.schedulers = vec![address.clone()];
+    case.pass("d.example").await;
+    let right = |case: &Case| case.get(AGENTS).expect("agents")["metadata"]["annotations"].clone();
+    let before = right(&case);
+    let edits: [&[(&str, &str)]; 3] = [
+        &[(SCHEDULERS, "127.0.0.1:1")],
+        &[(DEVICE_MODE, "direct")],
+        &[(SCHEDULERS, "127.0.0.1:1"), (DEVICE_MODE, "direct")],
+    ];
+    for edit in edits {
+        case.edit(AGENTS, |agents| {
+            for (key, value) in edit {
+                agents["metadata"]["annotations"][*key] = json!(value);
+            }
+        });
+        case.pass("d.example").await;
+        let (phase, reason) = case.status(RESOURCE);
+        assert_eq!(phase == Phase::Failed, edit.len() == 2, "{reason}");
+        if phase == Phase::Failed {
+            let remedy =
+                format!("kubectl -n berth annotate daemonset d-example-node {SCHEDULERS}-");
+            assert!(reason.ends_with(&remedy), "{reason}");
+            case.edit(AGENTS, |agents| {
+                let annotations = agents["metadata"]["annotations"].as_object_mut();
+                annotations.expect("annotations").remove(SCHEDULERS);
+            });
+            case.pass("d.example").await;
+        }
+        assert_eq!(right(&case), before, "{edit:?}");
+        assert_ne!(case.status(RESOURCE).0, Phase::Failed);
+    }
+}
+
 /// Goal: neither a change of the schedulers nor a deletion after one loses volumes, and addresses of the same
 /// cluster, or those of a cluster that never responded, are corrected.
 #[tokio::test]

@@ -64,6 +64,20 @@ fn drift_is_noticed() {
     }
 }
 
+/// Goal: a label more in a selector, of which less is selected, is drift. Method: each kind of selector.
+#[test]
+fn what_is_added_to_a_selector_is_drift() {
+    for key in ATOMIC {
+        let of = |labels: Value| json!({"spec": {key: labels}});
+        let (desired, same) = (of(json!({"a": "1"})), of(json!({"a": "1"})));
+        assert!(covers(&same, &desired), "{key}");
+        let more = of(json!({"a": "1", "b": "2"}));
+        assert!(!covers(&more, &desired), "{key}");
+        assert!(covers(&of(Value::Null), &of(json!({}))), "{key}");
+        assert!(!covers(&more, &of(json!({}))), "{key}");
+    }
+}
+
 #[test]
 fn amounts_are_compared_exactly() {
     for (text, nano) in [
