@@ -31,6 +31,8 @@ pub mod check {
     pub const DIRECTORY: &str = "directory";
     /// Huge pages are as free as the guests of the host leave them.
     pub const HUGE_PAGES: &str = "huge pages";
+    /// The device that resets the host if its agent fails.
+    pub const WATCHDOG: &str = "watchdog";
     /// The processor.
     pub const CPU: &str = "cpu";
     /// The clock is that of the conductor.

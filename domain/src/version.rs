@@ -101,6 +101,9 @@ impl ServiceVersion {
     /// them with the last provider that has them. Before, they stay.
     pub const REPORTED_NAMES: Self = Self(4);
 
+    /// From here on agents check their hosts when a conductor calls them to.
+    pub const HOST_CHECK: Self = Self(4);
+
     /// From here on the limits of [`crate::bound`] are enforced. Before, an older member would carry
     /// out what a newer one refuses.
     pub const BOUNDED_RECORDS: Self = Self(4);

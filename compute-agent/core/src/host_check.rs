@@ -61,6 +61,28 @@ pub struct DirectoryFacts {
     pub space: Result<Space, String>,
 }
 
+/// The watchdog that the configuration names.
+#[derive(Clone, Debug)]
+pub struct WatchdogFacts {
+    /// Its path.
+    pub device: String,
+    /// After how long without being fed it resets the host.
+    pub timeout_s: u64,
+    /// What it does.
+    pub standing: WatchdogStanding,
+}
+
+/// Whether a promise to stop the guests may be built on a watchdog.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WatchdogStanding {
+    /// It does not run.
+    Off,
+    /// It resets the host unless it is fed, also if the agent dies.
+    Armed,
+    /// It failed.
+    Broken,
+}
+
 /// What a directory is like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {
@@ -71,14 +93,16 @@ pub struct Space {
 }
 
 /// Returns the findings of a host about itself. `hypervisor` is why it did not answer otherwise;
-/// `machine` is absent where reading it took too long.
+/// `machine` is absent where reading it took too long, and `watchdog` where none is configured.
 #[must_use]
 pub fn own_findings(
     facts: &Facts,
     hypervisor: Result<&HypervisorFacts, &str>,
     machine: Option<&MachineFacts>,
+    watchdog: Option<&WatchdogFacts>,
 ) -> Vec<HostFinding> {
     let mut all = vec![hypervisor_finding(facts, hypervisor)];
+    all.extend(watchdog.map(|watchdog| watchdog_finding(&facts.host, watchdog)));
     match machine {
         Some(machine) => {
             all.push(encryption_finding(
@@ -140,6 +164,35 @@ fn bounded(mut finding: HostFinding) -> HostFinding {
         cut(hint, TEXT_MAX);
     }
     finding
+}
+
+fn watchdog_finding(host: &HostName, watchdog: &WatchdogFacts) -> HostFinding {
+    let WatchdogFacts {
+        device,
+        timeout_s,
+        standing,
+    } = watchdog;
+    match standing {
+        WatchdogStanding::Armed => HostFinding::ok(
+            check::WATCHDOG,
+            host,
+            format!("{device} is armed: it resets the host {timeout_s} s after it was fed last"),
+        ),
+        WatchdogStanding::Off => HostFinding::ok(
+            check::WATCHDOG,
+            host,
+            format!("{device} is not armed, as the agent has not promised to stop its guests"),
+        ),
+        WatchdogStanding::Broken => HostFinding::new(
+            check::WATCHDOG,
+            host,
+            CheckOutcome::Failed,
+            format!("{device} has failed: the agent makes no promise to stop its guests"),
+            format!(
+                "on host {host}, find the fault in the log of the agent, and restart the agent"
+            ),
+        ),
+    }
 }
 
 fn hypervisor_finding(facts: &Facts, hypervisor: Result<&HypervisorFacts, &str>) -> HostFinding {

@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use berth_agent_core::Facts;
 use berth_agent_core::host_check::{
-    DirectoryFacts, HypervisorFacts, MachineFacts, Space, own_findings, peer_finding,
+    DirectoryFacts, HypervisorFacts, MachineFacts, Space, WatchdogFacts, WatchdogStanding,
+    own_findings, peer_finding,
 };
 use berth_domain::host_check::{HOSTS_MAX, HostCheck, HostFinding};
 use berth_domain::id::TimeMs;
@@ -25,11 +26,12 @@ use berth_process::wall_clock_ms;
 use berth_proto::agent::v1::{CheckHostRequest, HypervisorPeer};
 use berth_proto::convert::field::{self, ADDRESS_MAX, Invalid};
 use rustix::fs::Access;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
 use crate::config::{Config, DriverKind};
+use crate::watchdog::{Standing, Watchdog};
 
 /// How many checks may be under way.
 const CHECKS_MAX: usize = 2;
@@ -113,21 +115,60 @@ impl Sources {
     }
 }
 
+/// The watchdog of this host, and what it does by now.
+#[derive(Clone, Debug)]
+pub(crate) struct WatchdogState {
+    device: String,
+    timeout_s: u64,
+    standing: watch::Receiver<Standing>,
+}
+
+impl WatchdogState {
+    /// Returns that of a watchdog.
+    pub(crate) fn of(watchdog: &Watchdog) -> Self {
+        let device = watchdog.device();
+        Self {
+            device: device.path().display().to_string(),
+            timeout_s: device.timeout_s,
+            standing: watchdog.standing(),
+        }
+    }
+
+    fn facts(&self) -> WatchdogFacts {
+        WatchdogFacts {
+            device: self.device.clone(),
+            timeout_s: self.timeout_s,
+            standing: match *self.standing.borrow() {
+                Standing::Off => WatchdogStanding::Off,
+                Standing::Armed => WatchdogStanding::Armed,
+                Standing::Broken => WatchdogStanding::Broken,
+            },
+        }
+    }
+}
+
 /// The checks of this host. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Checks {
     facts: Facts,
     driver: Arc<dyn Driver>,
     sources: Arc<Sources>,
+    watchdog: Option<WatchdogState>,
     permits: Arc<Semaphore>,
 }
 
 impl Checks {
-    pub(crate) fn new(facts: Facts, driver: Arc<dyn Driver>, sources: Sources) -> Self {
+    pub(crate) fn new(
+        facts: Facts,
+        driver: Arc<dyn Driver>,
+        sources: Sources,
+        watchdog: Option<WatchdogState>,
+    ) -> Self {
         Self {
             facts,
             driver,
             sources: Arc::new(sources),
+            watchdog,
             permits: Arc::new(Semaphore::new(CHECKS_MAX)),
         }
     }
@@ -137,7 +178,8 @@ impl Checks {
         let hypervisor = hypervisor(&*self.driver);
         let machine = machine(&*self.driver, self.facts.tls, &self.sources);
         let hypervisor = hypervisor.as_ref().map_err(String::as_str);
-        own_findings(&self.facts, hypervisor, Some(&machine))
+        let watchdog = self.watchdog.as_ref().map(WatchdogState::facts);
+        own_findings(&self.facts, hypervisor, Some(&machine), watchdog.as_ref())
     }
 
     /// Checks this host and its connections to peers.
@@ -181,7 +223,8 @@ impl Checks {
         };
         let host = &self.facts.host;
         let known = hypervisor.as_ref().map_err(String::as_str);
-        let mut findings = own_findings(&self.facts, known, machine.as_ref());
+        let watchdog = self.watchdog.as_ref().map(WatchdogState::facts);
+        let mut findings = own_findings(&self.facts, known, machine.as_ref(), watchdog.as_ref());
         let connected = peers.iter().zip(connections);
         findings.extend(
             connected.map(|(peer, result)| peer_finding(host, &peer.host, &peer.uri, result)),

@@ -33,7 +33,7 @@ use crate::disks::{Fetches, Readers};
 use crate::error::Error;
 use crate::grants::Grants;
 use crate::guest_volumes::{GuestVolumes, NoVolumes};
-use crate::host_check::{Checks, Sources};
+use crate::host_check::{Checks, Sources, WatchdogState};
 use crate::pmem::{self, Memories};
 use crate::reality::Messenger;
 use crate::registration::Registration;
@@ -439,7 +439,8 @@ fn wake(config: Config, valid: &Valid, address: SocketAddr) -> Result<Woken, Err
             DriverKind::None => 0,
         },
     };
-    let checks = Checks::new(facts.clone(), driver.clone(), sources);
+    let state = watchdog.as_ref().map(WatchdogState::of);
+    let checks = Checks::new(facts.clone(), driver.clone(), sources, state);
     if config.driver != DriverKind::None {
         let checks = checks.clone();
         // A file system that hangs does not hold the agent up.

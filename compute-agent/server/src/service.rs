@@ -9,6 +9,7 @@ use berth_domain::host::NO_DRIVER;
 use berth_domain::id::{MigrationId, TimeMs, VmUid};
 use berth_domain::name::VmName;
 use berth_domain::refusal::{Code, Refusal};
+use berth_domain::version::{ServiceVersion, TOO_OLD};
 use berth_driver::{Driver, Error, Known};
 use berth_process::access::{self, audit};
 use berth_process::wall_clock_ms;
@@ -115,6 +116,21 @@ impl AgentApi {
             true => Err(to_status(&no_driver::refusal(&self.facts.host))),
             false => Ok(()),
         }
+    }
+
+    /// Refuses a check of the host where this agent behaves like one that is too old for it.
+    fn knows_host_check(&self) -> Result<(), Status> {
+        let (host, version) = (&self.facts.host, self.facts.version);
+        if version >= ServiceVersion::HOST_CHECK {
+            return Ok(());
+        }
+        let message = format!(
+            "the agent of host {host} runs at service version {version} and does not check its host"
+        );
+        let refusal = Refusal::new(Code::Unimplemented, TOO_OLD, message);
+        Err(to_status(
+            &refusal.with("host", host).with("version", version),
+        ))
     }
 
     /// Calls the driver on a thread on which it may block.
@@ -393,6 +409,7 @@ impl ComputeAgentService for AgentApi {
 
     async fn check_host(&self, request: Request<CheckHostRequest>) -> Answered<CheckHostResponse> {
         self.examine_driver()?;
+        self.knows_host_check()?;
         let (peers, timeout) = host_check::read(request.into_inner())?;
         let checked = self.checks.check(peers, timeout).await;
         let report = checked.map_err(|refusal| to_status(&refusal))?;

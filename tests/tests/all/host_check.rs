@@ -109,6 +109,16 @@ fn a_fault_is_named_and_the_other_hosts_are_checked() {
     }
     assert!(lines.contains(&"h2>h1 peer OK".to_owned()), "{lines:#?}");
 
+    let programs = cluster.programs.clone();
+    cluster.agents[2].kill();
+    cluster.agents[2].start_with(&programs, &["--service-version", "3"]);
+    cluster.wait();
+    let (status, lines, printed) = check(&cluster, &["h1", "h3"]);
+    assert_eq!(bad(&lines), ["h3> agent UNKNOWN"], "{printed:#}");
+    assert_eq!(status, Some(0));
+    let text = printed.to_string();
+    assert!(text.contains("too old to check its host"), "{text}");
+
     cluster.agents[2].kill();
     let (status, lines, printed) = check(&cluster, &["h1", "h2", "h3"]);
     assert_eq!(status, Some(1));
@@ -119,7 +129,6 @@ fn a_fault_is_named_and_the_other_hosts_are_checked() {
         "h3> agent FAILED",
     ];
     assert_eq!(bad(&lines), expected, "{printed:#}");
-    let programs = cluster.programs.clone();
     cluster.agents[2].start(&programs);
     cluster.wait();
 }

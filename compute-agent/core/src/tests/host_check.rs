@@ -10,7 +10,8 @@ use berth_driver_api::FreePages;
 use super::rig::{Rig, host};
 use crate::Facts;
 use crate::host_check::{
-    DirectoryFacts, HypervisorFacts, MachineFacts, Space, own_findings, peer_finding,
+    DirectoryFacts, HypervisorFacts, MachineFacts, Space, WatchdogFacts, WatchdogStanding,
+    own_findings, peer_finding,
 };
 
 fn facts() -> Facts {
@@ -62,7 +63,7 @@ fn every_setting_and_fault_of_encryption() {
             tls_fault: fault.then(|| "é".repeat(5_000)),
             ..MachineFacts::default()
         };
-        let findings = own_findings(&facts, Ok(&hypervisor(128)), Some(&machine));
+        let findings = own_findings(&facts, Ok(&hypervisor(128)), Some(&machine), None);
         assert_eq!(
             outcomes(&findings, check::ENCRYPTION),
             [expected],
@@ -70,6 +71,29 @@ fn every_setting_and_fault_of_encryption() {
         );
         assert!(findings.iter().all(|finding| finding.message.len() <= 1024));
     }
+}
+
+#[test]
+fn every_state_of_a_watchdog() {
+    use CheckOutcome::{Failed, Ok as Good};
+    for (standing, expected) in [
+        (WatchdogStanding::Off, Good),
+        (WatchdogStanding::Armed, Good),
+        (WatchdogStanding::Broken, Failed),
+    ] {
+        let watchdog = WatchdogFacts {
+            device: "/dev/watchdog0".to_owned(),
+            timeout_s: 10,
+            standing,
+        };
+        // Whatever else hangs.
+        for machine in [None, Some(&MachineFacts::default())] {
+            let findings = own_findings(&facts(), Err("no answer"), machine, Some(&watchdog));
+            assert_eq!(outcomes(&findings, check::WATCHDOG), [expected]);
+        }
+    }
+    let findings = own_findings(&facts(), Err("no answer"), None, None);
+    assert_eq!(outcomes(&findings, check::WATCHDOG), []);
 }
 
 #[test]
@@ -101,7 +125,7 @@ fn every_state_of_a_directory() {
             }],
             ..MachineFacts::default()
         };
-        let findings = own_findings(&facts(), Ok(&hypervisor(128)), Some(&machine));
+        let findings = own_findings(&facts(), Ok(&hypervisor(128)), Some(&machine), None);
         let case = format!("{space:?} {must_write}");
         assert_eq!(outcomes(&findings, check::DIRECTORY), [expected], "{case}");
     }
@@ -111,10 +135,10 @@ fn every_state_of_a_directory() {
 fn what_does_not_answer_is_reported_and_hides_nothing_else() {
     use CheckOutcome::{Failed, Ok as Good, Unknown};
     let machine = MachineFacts::default();
-    let findings = own_findings(&facts(), Err("no connection"), Some(&machine));
+    let findings = own_findings(&facts(), Err("no connection"), Some(&machine), None);
     assert_eq!(outcomes(&findings, check::HYPERVISOR), [Failed]);
     assert_eq!(outcomes(&findings, check::ENCRYPTION), [Good]);
-    let findings = own_findings(&facts(), Ok(&hypervisor(128)), None);
+    let findings = own_findings(&facts(), Ok(&hypervisor(128)), None, None);
     assert_eq!(outcomes(&findings, check::HYPERVISOR), [Good]);
     assert_eq!(outcomes(&findings, check::DIRECTORY), [Unknown]);
     assert_eq!(outcomes(&findings, check::HUGE_PAGES), [Good]);
@@ -137,18 +161,18 @@ fn free_huge_pages_are_compared_with_what_the_guests_leave() {
     ] {
         let mut hypervisor = hypervisor(free);
         hypervisor.assignments = vec![guest.clone(); guests];
-        let findings = own_findings(&facts(), Ok(&hypervisor), None);
+        let findings = own_findings(&facts(), Ok(&hypervisor), None, None);
         let found = outcomes(&findings, check::HUGE_PAGES);
         assert_eq!(found, expected, "{guests} guests, {free} free");
     }
     let mut unreadable = hypervisor(0);
     unreadable.free_pages = Err("no such file".to_owned());
-    let findings = own_findings(&facts(), Ok(&unreadable), None);
+    let findings = own_findings(&facts(), Ok(&unreadable), None, None);
     assert_eq!(outcomes(&findings, check::HUGE_PAGES), [Unknown]);
     // A pool that the host does not report is no pool that is empty: nothing is compared.
     let mut none = hypervisor(0);
     none.free_pages = Ok(FreePages::default());
-    let findings = own_findings(&facts(), Ok(&none), None);
+    let findings = own_findings(&facts(), Ok(&none), None, None);
     assert_eq!(outcomes(&findings, check::HUGE_PAGES), []);
 }
 

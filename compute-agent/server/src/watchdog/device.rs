@@ -126,6 +126,11 @@ impl Device {
         Ok(device)
     }
 
+    /// Returns its path, as the configuration names it.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Returns for how long after it was to be fed last, by a decision, something may run here.
     ///
     /// It runs out once after the last feeding. That one may come late, since this process may be held
