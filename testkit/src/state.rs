@@ -470,6 +470,22 @@ impl World {
         .unwrap();
     }
 
+    /// Deletes a VM whose guest runs: its claim is released.
+    pub fn delete(&mut self, vm: &str) {
+        let operation = operation_id(self.fresh());
+        let begin = Command::BeginDelete {
+            operation,
+            vm: vm_name(vm),
+            lease: self.lease(),
+        };
+        self.run(begin).expect("the VM can be deleted");
+        self.log(operation, Step::Destroy, Mark::Started)
+            .expect("the deletion goes on");
+        let done = Effect::CompleteDelete;
+        self.advance(operation, Step::Destroy, Mark::Succeeded, done)
+            .expect("the guest is gone");
+    }
+
     /// Begins to migrate a VM to a host.
     pub fn begin_migration(&mut self, vm: &str, host: &str) -> Result<OperationId, Refusal> {
         let migration = MigrationId(uuid(5, self.fresh()));

@@ -10,51 +10,14 @@ use super::field::Invalid;
 use super::scoped;
 use crate::policy::v1;
 
-impl From<&CpuTerms> for v1::CpuTerms {
-    fn from(terms: &CpuTerms) -> Self {
-        Self {
-            ratio_milli: terms.ratio_milli,
-            reserved: terms.reserved,
-        }
-    }
-}
-
-impl From<v1::CpuTerms> for CpuTerms {
-    fn from(wire: v1::CpuTerms) -> Self {
-        Self {
-            ratio_milli: wire.ratio_milli,
-            reserved: wire.reserved,
-        }
-    }
-}
-
-impl From<&CpuPolicy> for v1::CpuPolicy {
-    fn from(policy: &CpuPolicy) -> Self {
-        Self {
-            cluster: scoped::write_cluster(&policy.cluster),
-            groups: scoped::write(&policy.groups),
-            hosts: scoped::write(&policy.hosts),
-        }
-    }
-}
-
-impl TryFrom<v1::CpuPolicy> for CpuPolicy {
-    type Error = Invalid;
-
-    fn try_from(wire: v1::CpuPolicy) -> Result<Self, Invalid> {
-        let policy = Self {
-            cluster: wire.cluster.map(Into::into).unwrap_or_default(),
-            groups: scoped::read(wire.groups, "groups")?,
-            hosts: scoped::read(wire.hosts, "hosts")?,
-        };
-        if policy.is_bounded() {
-            Ok(policy)
-        } else {
-            let rule = "a ratio or a number of CPUs is out of its bounds, or terms say nothing";
-            Err(Invalid::here(rule))
-        }
-    }
-}
+scoped::scoped_policy!(
+    CpuPolicy,
+    CpuTerms {
+        ratio_milli,
+        reserved
+    },
+    "a ratio or a number of CPUs is out of its bounds, or terms say nothing"
+);
 
 /// Writes the reported shared CPUs of a host.
 #[must_use]

@@ -11,51 +11,14 @@ use crate::policy::v1;
 use crate::policy::v1::host_memory::Violation as WireViolation;
 use crate::policy::v1::memory_source::Kind;
 
-impl From<&MemoryTerms> for v1::MemoryTerms {
-    fn from(terms: &MemoryTerms) -> Self {
-        Self {
-            ratio_milli: terms.ratio_milli,
-            mem_node_mib: terms.mem_node_mib,
-        }
-    }
-}
-
-impl From<v1::MemoryTerms> for MemoryTerms {
-    fn from(wire: v1::MemoryTerms) -> Self {
-        Self {
-            ratio_milli: wire.ratio_milli,
-            mem_node_mib: wire.mem_node_mib,
-        }
-    }
-}
-
-impl From<&MemoryPolicy> for v1::MemoryPolicy {
-    fn from(policy: &MemoryPolicy) -> Self {
-        Self {
-            cluster: scoped::write_cluster(&policy.cluster),
-            groups: scoped::write(&policy.groups),
-            hosts: scoped::write(&policy.hosts),
-        }
-    }
-}
-
-impl TryFrom<v1::MemoryPolicy> for MemoryPolicy {
-    type Error = Invalid;
-
-    fn try_from(wire: v1::MemoryPolicy) -> Result<Self, Invalid> {
-        let policy = Self {
-            cluster: wire.cluster.map(Into::into).unwrap_or_default(),
-            groups: scoped::read(wire.groups, "groups")?,
-            hosts: scoped::read(wire.hosts, "hosts")?,
-        };
-        if policy.is_bounded() {
-            Ok(policy)
-        } else {
-            let rule = "a ratio or an amount of memory is out of its bounds, or terms say nothing";
-            Err(Invalid::here(rule))
-        }
-    }
-}
+scoped::scoped_policy!(
+    MemoryPolicy,
+    MemoryTerms {
+        ratio_milli,
+        mem_node_mib
+    },
+    "a ratio or an amount of memory is out of its bounds, or terms say nothing"
+);
 
 impl From<&Source> for v1::MemorySource {
     fn from(source: &Source) -> Self {

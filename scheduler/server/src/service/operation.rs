@@ -95,7 +95,8 @@ impl OperationService for OperationApi {
         };
         let (revision, caller) = (state.revision(), caller.as_deref());
         // Who holds the lease may have changed since: a grant is not made of a stale state.
-        let grant = match stale::is_requested() {
+        let is_stale = stale::is_requested() || wire.consistency() == ReadConsistency::Stale;
+        let grant = match is_stale {
             true => None,
             false => Context::grant(&state, caller, operation),
         };

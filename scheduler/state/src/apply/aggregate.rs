@@ -252,7 +252,7 @@ fn examine_end<T: Terms>(scoped: &Scoped<T>, name: &AggregateName) -> Result<(),
     if !scoped.groups.contains_key(name) {
         return Ok(());
     }
-    let message = format!("something is said of the {} of aggregate {name}", T::WHAT);
+    let message = format!("aggregate {name} has settings of {}", T::WHAT);
     let keys = T::KEYS.join(" ");
     Err(precondition("AGGREGATE_IN_USE", message)
         .with_hint(format!("berth policy unset {keys} --group {name}"))

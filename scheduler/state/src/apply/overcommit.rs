@@ -113,7 +113,7 @@ pub(super) fn examine_group<T: Terms>(
     };
     let (what, [key, _]) = (T::WHAT, T::KEYS);
     let message = format!(
-        "host {host} is in group {other}, of whose {what} something is said, and cannot be in group \
+        "host {host} is in group {other}, which has settings of {what}, and cannot be in group \
          {group} too: which of them would hold?"
     );
     let hint = format!(

@@ -27,8 +27,9 @@ impl<J: Journal> Transaction<'_, J> {
         }
         if !policy.is_bounded() {
             let rule = format!(
-                "a weight is at most {WEIGHT_MAX}, a memory ratio from 1.0 to 16.0, a ratio of \
-                 shared CPUs from 0.1 to 64.0, of at most {TERMS_MAX} groups and {TERMS_MAX} hosts something is said"
+                "a weight is at most {WEIGHT_MAX}, a memory ratio from 1.0 to 16.0, a ratio of shared \
+                 CPUs from 0.1 to 64.0, and at most {TERMS_MAX} groups and {TERMS_MAX} hosts have \
+                 settings of either"
             );
             return Err(invalid("INVALID_POLICY", rule));
         }

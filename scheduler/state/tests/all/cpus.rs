@@ -5,7 +5,6 @@
 
 use berth_domain::aggregate::{Aggregate, AggregateChange};
 use berth_domain::id::{AggregateId, Generation, TimeMs};
-use berth_domain::name::AggregateName;
 use berth_domain::operation::{Mark, Step};
 use berth_domain::policy::{CPU_RESERVED_MAX, Scope, Setting};
 use berth_domain::refusal::Refusal;
@@ -17,17 +16,7 @@ use berth_state::command::{Command, Effect};
 use berth_testkit::state::*;
 use proptest::prelude::*;
 
-fn name(text: &str) -> AggregateName {
-    AggregateName::new(text).unwrap()
-}
-
-fn host(text: &str) -> Scope {
-    Scope::Host(host_name(text))
-}
-
-fn group(text: &str) -> Scope {
-    Scope::Group(name(text))
-}
+use crate::memory::{cause, group, hits, host, name};
 
 fn try_set(world: &mut World, scope: &Scope, setting: Setting) -> Result<Reply, Refusal> {
     let mut policy = (**world.state.policy()).clone();
@@ -89,22 +78,6 @@ fn shares_in_cells(vcpus: u32, cells: &str) -> VmSpec {
     spec(flavor("celled", vcpus, 16, &[("hw:numa_nodes", cells)]))
 }
 
-fn delete(world: &mut World, vm: &str) {
-    let operation = operation_id(world.fresh());
-    let lease = world.lease();
-    let begin = Command::BeginDelete {
-        operation,
-        vm: vm_name(vm),
-        lease,
-    };
-    world.run(begin).unwrap();
-    world.log(operation, Step::Destroy, Mark::Started).unwrap();
-    let done = Effect::CompleteDelete;
-    world
-        .advance(operation, Step::Destroy, Mark::Succeeded, done)
-        .unwrap();
-}
-
 /// Returns ratio, reserve and the generation of a host's root provider.
 fn offers(world: &World, host: &str) -> (u64, u64, Generation) {
     let provider = world.view(host).host.provider;
@@ -112,14 +85,6 @@ fn offers(world: &World, host: &str) -> (u64, u64, Generation) {
     let vcpu = &provider.inventories[&ResourceClass::vcpu()];
     let ratio = vcpu.allocation_ratio.milli();
     (ratio, vcpu.reserved, provider.generation)
-}
-
-fn hits(world: &World, host: &str) -> usize {
-    world.view(host).host.hit.len()
-}
-
-fn cause(refusal: &Refusal) -> &str {
-    refusal.causes.keys().next().map_or("", |cause| cause)
 }
 
 /// Goal: the nearest setting holds, and only the hosts that it is about change, once. Method: the
@@ -186,7 +151,10 @@ fn groups_of_memory_and_of_cpus_are_apart() {
     let second = try_set(&mut world, &group("rack3"), Setting::CpuReserved(Some(1)));
     let second = second.unwrap_err();
     assert_eq!(second.reason, "HOST_IN_OTHER_GROUP");
-    assert!(second.message.contains("of whose shared CPUs"), "{second}");
+    assert!(
+        second.message.contains("settings of shared CPUs"),
+        "{second}"
+    );
     assert!(second.hint.unwrap().contains("policy set cpu.ratio"));
     create(&mut world, 4, "rack4", &[]);
     ratio(&mut world, &group("rack4"), 3000);
@@ -245,7 +213,7 @@ fn less_than_is_given_away_stops_nothing() {
     for vm in ["a", "b", "c"] {
         let more = world.begin_boot("e", &shares(1), "h1").unwrap_err();
         assert_eq!(cause(&more), "RESOURCE_VCPU", "{more}");
-        delete(&mut world, vm);
+        world.delete(vm);
     }
     // Three of three are taken.
     let more = world.begin_boot("e", &shares(1), "h1").unwrap_err();
@@ -376,7 +344,7 @@ proptest! {
                 }
                 Move::Delete(pick) if !vms.is_empty() => {
                     let vm = vms.swap_remove(usize::from(pick) % vms.len());
-                    delete(&mut world, &vm);
+                    world.delete(&vm);
                 }
                 Move::Delete(_) => {}
                 Move::Ratio(scope, milli) => {

@@ -122,20 +122,6 @@ fn arrive(world: &mut World, mover: OperationId) {
     world.settle(mover, Event::Arrived).expect("it was sent");
 }
 
-fn delete(world: &mut World, vm: &str) {
-    let operation = operation_id(world.fresh());
-    let delete = Command::BeginDelete {
-        operation,
-        vm: vm_name(vm),
-        lease: world.lease(),
-    };
-    world.run(delete).unwrap();
-    world.log(operation, Step::Destroy, Mark::Started).unwrap();
-    let done = Effect::CompleteDelete;
-    let gone = world.advance(operation, Step::Destroy, Mark::Succeeded, done);
-    gone.unwrap();
-}
-
 fn cordon(world: &mut World, host: &str, cordoned: bool) -> Result<(), Refusal> {
     let host = host_name(host);
     world.run(Command::SetCordon { host, cordoned }).map(drop)
@@ -436,7 +422,7 @@ fn a_vm_that_is_deleted_or_moved_meanwhile_is_no_failure() {
     let refused = move_one(&mut world, id, "a").unwrap_err();
     assert_eq!(refused.reason, "VM_NOT_ON_HOST");
     record(&mut world, id, "a", Some(refused)).unwrap();
-    delete(&mut world, "b");
+    world.delete("b");
     let not_found = Refusal::not_found("vm", vm_name("b"));
     record(&mut world, id, "b", Some(not_found)).unwrap();
     assert_eq!(progress(&world, id, "b"), Progress::Gone);
@@ -500,7 +486,7 @@ fn a_vm_that_was_created_again_was_not_moved() {
     let mut world = World::with_hosts(2);
     world.boot("a", &pinned(1), "h1");
     let id = begin(&mut world, "h1", SPEC).unwrap();
-    delete(&mut world, "a");
+    world.delete("a");
     world.boot("a", &pinned(1), "h2");
     let refused = move_one(&mut world, id, "a").unwrap_err();
     assert_eq!(refused.reason, "VM_NOT_ON_HOST");

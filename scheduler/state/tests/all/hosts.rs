@@ -7,11 +7,10 @@ use berth_domain::cpu_set::CpuSet;
 use berth_domain::host::{HostReport, Liveness};
 use berth_domain::id::Incarnation;
 use berth_domain::migration::Event;
-use berth_domain::operation::{Mark, Step};
 use berth_domain::resource::Trait;
 use berth_domain::topology::HostTopology;
 use berth_domain::version::ServiceVersion;
-use berth_state::command::{Command, Effect};
+use berth_state::command::Command;
 use berth_testkit::state::*;
 
 #[test]
@@ -58,21 +57,6 @@ fn shape_refused(world: &World) -> String {
         .shape_refused
         .clone()
         .unwrap_or_default()
-}
-
-fn delete(world: &mut World, vm: &str) {
-    let operation = operation_id(world.fresh());
-    let begin = Command::BeginDelete {
-        operation,
-        vm: vm_name(vm),
-        lease: world.lease(),
-    };
-    world.run(begin).unwrap();
-    world.log(operation, Step::Destroy, Mark::Started).unwrap();
-    let done = Effect::CompleteDelete;
-    world
-        .advance(operation, Step::Destroy, Mark::Succeeded, done)
-        .unwrap();
 }
 
 fn hit(world: &World) -> Vec<String> {
@@ -186,7 +170,7 @@ fn who_is_hit_can_leave() {
     assert_eq!(hit(&world), Vec::<String>::new());
     let refused = world.begin_boot("c", &pinned(1), "h1").unwrap_err();
     assert_eq!(refused.reason, "NO_VALID_HOST");
-    delete(&mut world, "a");
+    world.delete("a");
     world.boot("c", &pinned(3), "h1");
 }
 
@@ -207,7 +191,7 @@ fn there_is_room_again_when_others_leave() {
     );
     let stays = hit(&world);
     let leaves = if stays[0] == "a" { "b" } else { "a" };
-    delete(&mut world, leaves);
+    world.delete(leaves);
     assert_eq!(hit(&world), Vec::<String>::new());
 }
 

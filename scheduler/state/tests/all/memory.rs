@@ -17,15 +17,15 @@ use berth_state::command::{Command, Effect};
 use berth_testkit::state::*;
 use proptest::prelude::*;
 
-fn name(text: &str) -> AggregateName {
+pub(crate) fn name(text: &str) -> AggregateName {
     AggregateName::new(text).unwrap()
 }
 
-fn host(text: &str) -> Scope {
+pub(crate) fn host(text: &str) -> Scope {
     Scope::Host(host_name(text))
 }
 
-fn group(text: &str) -> Scope {
+pub(crate) fn group(text: &str) -> Scope {
     Scope::Group(name(text))
 }
 
@@ -82,22 +82,6 @@ fn pinned_with(memory_mib: u64) -> VmSpec {
     spec(flavor("pinned", 1, memory_mib, &extra))
 }
 
-fn delete(world: &mut World, vm: &str) {
-    let operation = operation_id(world.fresh());
-    let lease = world.lease();
-    let begin = Command::BeginDelete {
-        operation,
-        vm: vm_name(vm),
-        lease,
-    };
-    world.run(begin).unwrap();
-    world.log(operation, Step::Destroy, Mark::Started).unwrap();
-    let done = Effect::CompleteDelete;
-    world
-        .advance(operation, Step::Destroy, Mark::Succeeded, done)
-        .unwrap();
-}
-
 /// Returns ratio, what is reserved and the generation of a host's root provider.
 fn offers(world: &World, host: &str) -> (u64, u64, Generation) {
     let provider = world.view(host).host.provider;
@@ -108,7 +92,7 @@ fn offers(world: &World, host: &str) -> (u64, u64, Generation) {
 }
 
 /// Returns the first cause of a refusal.
-fn cause(refusal: &Refusal) -> &str {
+pub(crate) fn cause(refusal: &Refusal) -> &str {
     refusal.causes.keys().next().map_or("", |cause| cause)
 }
 
@@ -116,7 +100,8 @@ fn violation(world: &World, host: &str) -> MemoryViolation {
     world.state.memory_verdict(world.view(host)).violation
 }
 
-fn hits(world: &World, host: &str) -> usize {
+/// Returns how many claims of a host are marked as having no room.
+pub(crate) fn hits(world: &World, host: &str) -> usize {
     world.view(host).host.hit.len()
 }
 
@@ -265,7 +250,7 @@ fn less_than_is_there_is_seen_and_breaks_nothing() {
     assert_eq!(cause(&more), "RESOURCE_MEMORY_MB", "{more}");
     // What is too much can go, and nobody else is in the way of that.
     world.begin_migration("f", "h2").unwrap();
-    delete(&mut world, "a");
+    world.delete("a");
     assert_eq!(
         (violation(&world, "h1"), hits(&world, "h1")),
         (MemoryViolation::None, 0)
@@ -308,7 +293,7 @@ fn pinned_guests_are_never_over_committed() {
     // Those without cells share what is left of the whole: 2 x (5,632 - 1,024) - 9,216 is nothing.
     let refused = world.begin_boot("e", &shares(1), "h1").unwrap_err();
     assert_eq!(cause(&refused), "RESOURCE_MEMORY_MB", "{refused}");
-    delete(&mut world, "p");
+    world.delete("p");
     world.boot("e", &shares(2048), "h1");
     let refused = world.begin_boot("q", &pinned_with(1), "h1").unwrap_err();
     assert_eq!(cause(&refused), "RESOURCE_MEMORY_MB", "{refused}");
@@ -364,7 +349,7 @@ proptest! {
                 }
                 Move::Delete(pick) if !vms.is_empty() => {
                     let vm = vms.swap_remove(usize::from(pick) % vms.len());
-                    delete(&mut world, &vm);
+                    world.delete(&vm);
                 }
                 Move::Delete(_) => {}
                 Move::Say(scope, milli, mib) => {

@@ -9,7 +9,6 @@ use berth_domain::flavor::Flavor;
 use berth_domain::host::Liveness;
 use berth_domain::id::{ClaimId, Incarnation};
 use berth_domain::name::PmemName;
-use berth_domain::operation::{Effect, Mark, Step};
 use berth_domain::pmem::{Label, PmemNamespace};
 use berth_domain::refusal::Refusal;
 use berth_domain::topology::CellId;
@@ -75,17 +74,7 @@ fn tell(
 /// Deletes a running VM and returns what is left of its claim.
 fn delete(world: &mut World, vm: &str) -> ClaimId {
     let claim = world.state.vm(&vm_name(vm)).unwrap().claim.unwrap();
-    let operation = operation_id(world.fresh());
-    let command = Command::BeginDelete {
-        operation,
-        vm: vm_name(vm),
-        lease: world.lease(),
-    };
-    world.run(command).unwrap();
-    world.log(operation, Step::Destroy, Mark::Started).unwrap();
-    let gone = Effect::CompleteDelete;
-    let done = world.advance(operation, Step::Destroy, Mark::Succeeded, gone);
-    done.unwrap();
+    world.delete(vm);
     assert_eq!(world.state.vm(&vm_name(vm)), None, "the VM is gone at once");
     claim
 }

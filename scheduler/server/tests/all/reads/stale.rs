@@ -12,11 +12,12 @@ use berth_proto::client::SchedulerChannel;
 use berth_proto::consistency::Staleness;
 use berth_proto::event::v1::WatchRequest;
 use berth_proto::host::v1::ListMemorySignalsResponse;
-use berth_proto::operation::v1::GetOperationResponse;
+use berth_proto::operation::v1::{GetOperationRequest, GetOperationResponse};
 use berth_proto::planner::v1::{GetScoreRequest, GetScoreResponse};
 use berth_proto::scheduler::v1::ListVmsRequest;
 use berth_proto::scheduler::v1::scheduler_service_client::SchedulerServiceClient;
 use berth_proto::status::from_status;
+use berth_proto::types::v1::ReadConsistency;
 use prost::Message as _;
 use tonic::Code;
 
@@ -117,6 +118,27 @@ async fn a_stale_answer_of_members_in_step_is_the_linearizable_one() {
     refusals_are_of_the_leader(&world, leader).await;
     writes_are_refused(&world).await;
     unknown_at_followers(&world).await;
+    grants_are_of_the_leases_that_hold(&world, leader).await;
+}
+
+/// A grant is not made of a state that may be behind, whichever way that was requested.
+async fn grants_are_of_the_leases_that_hold(world: &World, leader: usize) {
+    let address = &world.trio.grpc[leader];
+    for consistency in [ReadConsistency::Unspecified, ReadConsistency::Stale] {
+        let request = GetOperationRequest {
+            name: world.operation.clone(),
+            consistency: consistency.into(),
+        };
+        let request = request.encode_to_vec();
+        let has_grant = |answer: Answer| {
+            let response = GetOperationResponse::decode(&*answer.0[0]).expect("an operation");
+            response.grant.is_some()
+        };
+        let plain = raw::call(address, GET_OPERATION, &request).await;
+        assert_eq!(has_grant(plain), consistency != ReadConsistency::Stale);
+        let (stale, _) = raw::call_stale(address, GET_OPERATION, &request).await;
+        assert!(!has_grant(stale));
+    }
 }
 
 /// The list of refusals goes to the leader as ever: an empty one would state that there was none.
