@@ -23,6 +23,7 @@ pub use self::placement::{
 pub use self::planner::{Balance, Capacity, Domain, Iallocator, Score, Text, Verify};
 pub use self::policy::{Aggregate, AvailabilityZone, Policy, PolicyScope, ServerGroup};
 pub use self::power::Power;
+pub use self::restart::Restart;
 pub use self::transfer::Transfer;
 pub use self::volume::{Volume, VolumeCreate};
 pub use self::watch::{Watch, WatchKind};
@@ -37,6 +38,7 @@ mod placement;
 mod planner;
 mod policy;
 mod power;
+mod restart;
 mod transfer;
 mod volume;
 mod watch;
@@ -498,6 +500,22 @@ From a disk image, on a bridge:
     /// Verbs that move it while it is stopped
     #[command(flatten)]
     Moves(Moves),
+    /// Set when a VM is started again by itself
+    ///
+    /// A guest that shuts itself down stays off. On another host a VM is started only once its own is
+    /// proven dead (`berth host fence`, or the policy host.self_fence_ms). When its restarts within an
+    /// hour are used up, it is left STOPPED.
+    #[command(after_help = "\
+  berth vm set-restart db --on-crash restart --restart-priority 90
+  berth vm set-restart web --on-host-failure restart
+`berth vm show` shows the policy, and why the VM cannot be started elsewhere.")]
+    SetRestart {
+        /// Name of the VM
+        vm: String,
+        /// When it is started again
+        #[command(flatten)]
+        restart: Restart,
+    },
     /// Stop a VM and delete it with its disks
     Delete {
         /// Name of the VM
@@ -563,6 +581,9 @@ pub struct VmCreate {
     /// The project that it belongs to
     #[command(flatten)]
     pub project: InProject,
+    /// When it is started again by itself
+    #[command(flatten)]
+    pub restart: Restart,
     /// Options of the operation
     #[command(flatten)]
     pub run: Run,

@@ -2,6 +2,7 @@
 
 mod moves;
 mod power;
+mod restart;
 mod volumes;
 
 use anyhow::bail;
@@ -13,11 +14,12 @@ use berth_domain::ownership::ProjectName;
 use berth_domain::reality::Absence;
 use berth_domain::transfer::TransferOverrides;
 use berth_domain::version::Feature;
-use berth_domain::vm::{Disk, DiskFormat, Nic, State, Vm};
+use berth_domain::vm::{Disk, DiskFormat, Nic, RestartPolicy, State, Vm};
 use berth_proto::conductor::v1::{
     CreateVmRequest, DeleteVmRequest, MigrateVmRequest, ReadConsoleRequest,
 };
 use berth_proto::convert::ownership::write_project;
+use berth_proto::convert::restart::write as write_restart;
 use berth_proto::host::v1::GetHostRequest;
 use berth_proto::host::v1::host_service_client::HostServiceClient;
 use berth_proto::operation::v1::Operation;
@@ -83,6 +85,7 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
             ..
         } => migrate(session, &vm, host.as_deref(), &transfer, &run).await,
         Verb::Power(verb) => power::run(session, verb).await,
+        Verb::SetRestart { vm, restart } => restart::set(session, &vm, restart).await,
         Verb::Delete { vm, run } => delete(session, &vm, &run).await,
         Verb::Console { vm, follow } => console(session, &vm, follow).await,
     }
@@ -125,7 +128,9 @@ async fn create(session: &Session, options: VmCreate) -> anyhow::Result<()> {
     let volumes = (!options.volumes.is_empty()).then_some(Feature::Volumes);
     let named = options.project.project.as_ref();
     let project = named.is_some_and(|project| !project.is_default());
+    let restart = (!options.restart.is_empty()).then_some(Feature::RestartPolicy);
     let needed = [
+        restart,
         project.then_some(Feature::Projects),
         volumes,
         has_hints.then_some(Feature::SchedulingHints),
@@ -182,6 +187,7 @@ fn template(options: &VmCreate) -> anyhow::Result<wire::VmTemplate> {
             .unwrap_or_default(),
         volumes: Vec::new(),
         project: options.project.to_wire(),
+        restart_policy: write_restart(&options.restart.apply_to(&RestartPolicy::default())),
     })
 }
 
@@ -320,12 +326,17 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
     let lost = response.lost;
     let wire = response.vm.unwrap_or_default();
     let task = wire.task.clone();
+    let obstacle = wire.restart_obstacle.clone();
     let vm: Vm = wire.try_into()?;
     let mut claims: Vec<Claim> = read_all(response.claims)?;
     if session.json() {
         // Here the claim of the VM stands before that of its migration.
         claims.sort_by_key(|claim| matches!(claim.owner, Owner::Migration(_)));
-        return output::json(&json!({"vm": with_task(&vm, &task)?, "claims": claims}));
+        let mut shown = json!({"vm": with_task(&vm, &task)?, "claims": claims});
+        if !obstacle.is_empty() {
+            shown["restart_obstacle"] = json!(obstacle);
+        }
+        return output::json(&shown);
     }
     let sides = Sides::of(session, &claims).await?;
     // Where the guest comes from stands before where it goes.
@@ -352,6 +363,7 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
         let why = trouble.absence.reason();
         fields.push(("guest", format!("{why} (since {since} s of cluster time)")));
     }
+    fields.extend(restart::fields(&vm, &obstacle));
     if !lost.is_empty() {
         fields.push(("hit", format!("its host changed: {lost}")));
     }
@@ -396,9 +408,11 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
 fn state_of(vm: &Vm) -> String {
     let state = state(vm.state);
     match vm.trouble.as_ref().map(|trouble| trouble.absence) {
+        None if vm.restarts.gave_up_at.is_some() => format!("{state}, restarts used up"),
         None => state.to_owned(),
         Some(Absence::Stopped) => format!("{state}, guest STOPPED"),
         Some(Absence::Missing) => format!("{state}, guest MISSING"),
+        Some(Absence::ShutDown) => format!("{state}, guest SHUT DOWN"),
     }
 }
 

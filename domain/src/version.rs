@@ -111,6 +111,10 @@ impl ServiceVersion {
     /// From here on the policy sets how far shared CPUs are over-committed, and how many are reserved.
     pub const CPU_POLICY: Self = Self(4);
 
+    /// From here on VMs have a policy of when they are started again by themselves, and agents report
+    /// which guests shut themselves down.
+    pub const RESTART_POLICY: Self = Self(4);
+
     /// Returns the version of a number on the wire; without one it is the oldest.
     #[must_use]
     pub fn from_wire(number: u32) -> Self {
@@ -160,6 +164,8 @@ pub enum Feature {
     Projects,
     /// Setting how far shared CPUs are over-committed.
     CpuPolicy,
+    /// Starting VMs again by themselves.
+    RestartPolicy,
 }
 
 /// Who must be new enough for a feature.
@@ -177,7 +183,7 @@ pub enum Scope {
 
 impl Feature {
     /// All of them, in the order in which they are documented.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::NumaLiveMigration,
         Self::SocketPolicy,
         Self::MixedCpus,
@@ -191,6 +197,7 @@ impl Feature {
         Self::Volumes,
         Self::Projects,
         Self::CpuPolicy,
+        Self::RestartPolicy,
     ];
 
     /// Returns what people call it.
@@ -210,6 +217,7 @@ impl Feature {
             Self::Volumes => "volumes of persistent memory",
             Self::Projects => "project of a new guest",
             Self::CpuPolicy => "policy of shared CPUs",
+            Self::RestartPolicy => "restart policy of a VM",
         }
     }
 
@@ -229,6 +237,7 @@ impl Feature {
             Self::Volumes => ServiceVersion::VOLUMES,
             Self::Projects => ServiceVersion::OWNERSHIP,
             Self::CpuPolicy => ServiceVersion::CPU_POLICY,
+            Self::RestartPolicy => ServiceVersion::RESTART_POLICY,
         }
     }
 
@@ -242,9 +251,11 @@ impl Feature {
             | Self::DiskFetch => Scope::Pair,
             Self::SocketPolicy | Self::MixedCpus | Self::VmPower => Scope::Host,
             Self::SchedulingHints | Self::Projects => Scope::Conductor,
-            Self::FinalizeUpgrade | Self::MemoryPolicy | Self::Volumes | Self::CpuPolicy => {
-                Scope::Cluster
-            }
+            Self::FinalizeUpgrade
+            | Self::MemoryPolicy
+            | Self::Volumes
+            | Self::CpuPolicy
+            | Self::RestartPolicy => Scope::Cluster,
         }
     }
 

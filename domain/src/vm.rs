@@ -25,10 +25,15 @@
 //! STOPPED and RESIZED; in ERROR too where a rebuild failed half-way, since its disks and its place
 //! are still its own; one operation at a time works on it ([`Vm::operation`]).
 
+mod restart;
 mod rules;
 mod trouble;
 mod volumes;
 
+pub use restart::{
+    Action as RestartAction, Due, PER_HOUR_DEFAULT, PER_HOUR_MAX, PRIORITY_DEFAULT, PRIORITY_MAX,
+    RestartPolicy, Restarts,
+};
 pub use rules::{DISKS_MAX, FILE_NAME_LENGTH_MAX, NICS_MAX, check_image_name};
 pub use trouble::{Absence, Trouble};
 pub use volumes::{AttachedAs, VOLUMES_MAX, VolumeAttachment, requirements_of};
@@ -343,17 +348,22 @@ pub struct Vm {
     /// that claim: see [`Vm::settle_trouble`].
     #[serde(default)]
     pub trouble: Option<Trouble>,
+    /// When it is started again by itself, and when it was.
+    #[serde(default, skip_serializing_if = "Restarts::is_default")]
+    pub restarts: Restarts,
     /// Its project and its creator.
     #[serde(flatten)]
     pub ownership: Ownership,
 }
 
 impl Vm {
-    /// Forgets a trouble that is none any more: of another claim, or of a VM that is not to run.
+    /// Forgets a trouble that is none any more: of another claim, or of a VM that is not to run; and
+    /// that restarts were used up, of one that runs.
     pub fn settle_trouble(&mut self) {
         let (state, claim) = (self.state, self.claim);
         self.trouble
             .take_if(|trouble| state != State::Active || claim != Some(trouble.claim));
+        self.restarts.gave_up_at.take_if(|_| state == State::Active);
     }
 }
 

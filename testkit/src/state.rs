@@ -31,7 +31,7 @@ use berth_domain::refusal::{Code, Refusal};
 use berth_domain::revocation::{Fingerprint, RevokedCertificate};
 use berth_domain::topology::{CellId, HostCell, HostTopology, PagePool, SocketId};
 use berth_domain::version::ServiceVersion;
-use berth_domain::vm::{BootSource, VmSpec};
+use berth_domain::vm::{BootSource, RestartPolicy, VmSpec};
 use berth_state::command::{Command, Effect, Envelope, LeaseRequest, RequestKey};
 use berth_state::{HostView, Key, Reply, Row, State};
 use uuid::Uuid;
@@ -453,6 +453,7 @@ impl World {
             claim,
             lease,
             project: None,
+            restart: RestartPolicy::default(),
         })?;
         Ok(operation)
     }

@@ -52,6 +52,7 @@ pub(crate) async fn begin(
         host: host.resource_name(),
         evacuate: spec.evacuate,
         cold: spec.cold,
+        by_policy: false,
     };
     let plan = api.tools.scheduler.plan_drain(plan_request).await;
     let plan = plan.map_err(|refusal| to_status(&refusal))?;
@@ -110,6 +111,7 @@ fn spec(request: &DrainHostRequest) -> Result<DrainSpec, Invalid> {
         evacuate: request.evacuate,
         cold: request.cold,
         parallel,
+        by_policy: false,
     })
 }
 
@@ -137,7 +139,8 @@ async fn drains_by_operation(api: &ConductorApi, no_wait: bool) -> Result<bool, 
     Ok(present >= needed)
 }
 
-async fn begin_operation(
+/// Begins a planned drain.
+pub(crate) async fn begin_operation(
     api: &ConductorApi,
     host: &HostName,
     spec: DrainSpec,

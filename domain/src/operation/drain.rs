@@ -47,6 +47,10 @@ pub struct DrainSpec {
     pub cold: bool,
     /// How many moves are in progress at the same time.
     pub parallel: u32,
+    /// Only the VMs are started elsewhere of which the restart policy says so, and the host is not
+    /// cordoned afterwards.
+    #[serde(default)]
+    pub by_policy: bool,
 }
 
 /// Where a VM goes, as planned together with all the others.

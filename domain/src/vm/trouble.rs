@@ -8,22 +8,35 @@ use crate::id::{ClaimId, TimeMs};
 /// What is wrong with a guest that should run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Absence {
-    /// The hypervisor knows it, and it does not run: it crashed or was shut down.
+    /// It ended by itself and did not shut down; reported as this below service version 4, also
+    /// where it did.
     Stopped,
-    /// The hypervisor does not know it.
+    /// The hypervisor does not know it, nor how it ended.
     Missing,
+    /// Its user shut it down from within.
+    ShutDown,
 }
 
 impl Absence {
-    /// Both, for tables.
-    pub const ALL: [Self; 2] = [Self::Stopped, Self::Missing];
+    /// All of them, for tables.
+    pub const ALL: [Self; 3] = [Self::Stopped, Self::Missing, Self::ShutDown];
+
+    /// Returns it as programs below service version 4 know it.
+    #[must_use]
+    pub fn to_older(self) -> Self {
+        match self {
+            Self::ShutDown => Self::Stopped,
+            Self::Stopped | Self::Missing => self,
+        }
+    }
 
     /// Returns the sentence as text for people.
     #[must_use]
     pub fn reason(self) -> &'static str {
         match self {
-            Self::Stopped => "the hypervisor says that it stopped by itself or was shut down",
+            Self::Stopped => "the hypervisor says that it ended by itself",
             Self::Missing => "the hypervisor does not know it",
+            Self::ShutDown => "it shut itself down",
         }
     }
 }

@@ -265,7 +265,14 @@ pub(super) const TABLE: &[Row] = &[
             ("RecordDrained", C),
         ],
     ),
-    ("berth.scheduler.v1.PowerService", &[("BeginPower", C)]),
+    (
+        "berth.scheduler.v1.PowerService",
+        &[
+            ("BeginPower", C),
+            ("UpdateRestartPolicy", O),
+            ("GetDueRestarts", C | O | R),
+        ],
+    ),
     (
         "berth.scheduler.v1.SchedulerService",
         &[

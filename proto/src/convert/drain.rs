@@ -14,6 +14,7 @@ impl From<&DrainSpec> for v1::DrainHostOperation {
             evacuate: spec.evacuate,
             cold: spec.cold,
             parallel_max: spec.parallel,
+            by_policy: spec.by_policy,
         }
     }
 }
@@ -34,6 +35,7 @@ impl TryFrom<v1::DrainHostOperation> for DrainSpec {
             evacuate: wire.evacuate,
             cold: wire.cold,
             parallel: wire.parallel_max,
+            by_policy: wire.by_policy,
         })
     }
 }

@@ -45,6 +45,7 @@ mod pmem;
 pub mod policy;
 pub mod reality;
 pub mod refusal;
+pub mod restart;
 pub mod revocation;
 mod scoped;
 pub mod server_group;

@@ -14,7 +14,7 @@ use crate::scheduler::v1 as scheduler;
 /// The most findings of one comparison: a host has fewer guests.
 const FINDINGS_MAX: usize = 100_000;
 
-choices!(Absence => scheduler::guest_trouble::Absence { Stopped, Missing });
+choices!(Absence => scheduler::guest_trouble::Absence { Stopped, Missing, ShutDown });
 
 /// Writes what is wrong, if anything is.
 fn write_absence(absence: Option<Absence>) -> i32 {

@@ -7,14 +7,14 @@ use berth_domain::name::{FlavorName, ZoneName};
 use berth_domain::ownership::ProjectName;
 use berth_domain::pci::PCI_REQUESTS_MAX;
 use berth_domain::vm::{
-    AttachedAs, BootSource, Disk, DiskFormat, Nic, SchedulingHints, State, Vm, VmSpec,
-    VolumeAttachment,
+    AttachedAs, BootSource, Disk, DiskFormat, Nic, RestartPolicy, SchedulingHints, State, Vm,
+    VmSpec, VolumeAttachment,
 };
 
 use super::field::{self, ADDRESS_MAX, Invalid, MESSAGE_MAX, choices};
 use super::name::ResourceName;
 use super::ownership::{self, read_project, write_project};
-use super::pci;
+use super::{pci, restart};
 use crate::scheduler::v1 as scheduler;
 use crate::types::v1;
 use crate::types::v1::boot_source::Source;
@@ -42,6 +42,8 @@ pub struct VmTemplate {
     pub volumes: Vec<VolumeAttachment>,
     /// The project that it is to belong to; absent: the default one.
     pub project: Option<ProjectName>,
+    /// When it is started again by itself.
+    pub restart: RestartPolicy,
 }
 
 impl From<&VmTemplate> for v1::VmTemplate {
@@ -56,6 +58,7 @@ impl From<&VmTemplate> for v1::VmTemplate {
             availability_zone: zone_or_empty(&template.hints),
             volumes: template.volumes.iter().map(Into::into).collect(),
             project: write_project(template.project.as_ref()),
+            restart_policy: restart::write(&template.restart),
         }
     }
 }
@@ -73,6 +76,7 @@ impl TryFrom<v1::VmTemplate> for VmTemplate {
             hints: hints(&wire.server_group, &wire.availability_zone)?,
             volumes: field::each(wire.volumes, "volumes", DEVICES_MAX)?,
             project: read_project(&wire.project, "project")?,
+            restart: restart::read(wire.restart_policy, "restart_policy")?,
         })
     }
 }
@@ -274,6 +278,17 @@ impl From<&Vm> for scheduler::Vm {
             guest_trouble: vm.trouble.as_ref().map(Into::into),
             project: write_project(vm.ownership.project.as_ref()),
             creator: vm.ownership.creator.clone(),
+            restart_policy: restart::write(&vm.restarts.policy),
+            restart_times: vm
+                .restarts
+                .begun_at
+                .iter()
+                .copied()
+                .map(field::timestamp)
+                .collect(),
+            restarts_used_up_time: vm.restarts.gave_up_at.map(field::timestamp),
+            // A question about other hosts: answered by the scheduler's service.
+            restart_obstacle: String::new(),
         }
     }
 }
@@ -296,6 +311,11 @@ impl TryFrom<scheduler::Vm> for Vm {
             generation: berth_domain::id::Generation(wire.generation),
             created_at: field::time(wire.create_time, "create_time")?,
             ownership: ownership::read(&wire.project, wire.creator)?,
+            restarts: restart::read_restarts(
+                wire.restart_policy,
+                wire.restart_times,
+                wire.restarts_used_up_time,
+            )?,
         })
     }
 }

@@ -12,7 +12,7 @@ use berth_proto::convert::operation::{read_effect, read_power, write_effect, wri
 use berth_proto::convert::transfer::{
     read_hosts_tried, read_policy, write_hosts_tried, write_policy,
 };
-use berth_proto::convert::{ResourceName, ownership, placement, revocation};
+use berth_proto::convert::{ResourceName, ownership, placement, restart, revocation};
 use berth_proto::host::v1::fence::Method as WireMethod;
 use berth_proto::host::v1::host::Liveness as WireLiveness;
 use berth_proto::operation::v1::{Effect as WireEffect, Step as WireStep};
@@ -335,6 +335,7 @@ fn write(command: &Command) -> envelope::Command {
             claim,
             lease,
             project,
+            restart,
         } => Wire::BeginBoot(v1::BeginBoot {
             operation: operation.resource_name(),
             vm: vm.resource_name(),
@@ -344,6 +345,11 @@ fn write(command: &Command) -> envelope::Command {
             claim: Some(claim.into()),
             lease: write_lease(lease),
             project: ownership::write_project(project.as_ref()),
+            restart_policy: restart::write(restart),
+        }),
+        Command::SetRestartPolicy { vm, policy } => Wire::SetRestartPolicy(v1::SetRestartPolicy {
+            vm: vm.resource_name(),
+            policy: Some(policy.into()),
         }),
         Command::BeginMigration {
             operation,
@@ -412,11 +418,13 @@ fn write(command: &Command) -> envelope::Command {
             vm,
             kind,
             lease,
+            by_policy,
         } => Wire::BeginPower(v1::BeginPower {
             operation: operation.resource_name(),
             vm: vm.resource_name(),
             power: write_power(kind),
             lease: write_lease(lease),
+            by_policy: *by_policy,
         }),
         Command::BeginMove {
             operation,
@@ -796,6 +804,11 @@ fn read(wire: envelope::Command) -> Result<Command, Invalid> {
             claim: field::required(wire.claim, "claim")?,
             lease: read_lease(wire.lease)?,
             project: ownership::read_project(&wire.project, "project")?,
+            restart: restart::read(wire.restart_policy, "restart_policy")?,
+        },
+        Wire::SetRestartPolicy(wire) => Command::SetRestartPolicy {
+            vm: field::name(&wire.vm, "vm")?,
+            policy: field::required(wire.policy, "policy")?,
         },
         Wire::BeginMigration(wire) => Command::BeginMigration {
             operation: field::name(&wire.operation, "operation")?,
@@ -817,6 +830,7 @@ fn read(wire: envelope::Command) -> Result<Command, Invalid> {
             vm: field::name(&wire.vm, "vm")?,
             kind: read_power(wire.power)?,
             lease: read_lease(wire.lease)?,
+            by_policy: wire.by_policy,
         },
         Wire::BeginDrain(wire) => Command::BeginDrain {
             operation: field::name(&wire.operation, "operation")?,

@@ -9,6 +9,7 @@ use std::fmt::Display;
 use berth_domain::audit::{Chosen, RequestSummary, shortened};
 use berth_domain::name::{HostName, VmName};
 use berth_domain::policy::Scope;
+use berth_domain::vm::RestartPolicy;
 use berth_selection::Choice;
 use berth_state::command::{Command, ConsumerUpdate};
 
@@ -132,6 +133,19 @@ fn vm_summary(params: &ScheduleVm) -> String {
     words.join(" ")
 }
 
+fn describe_restart(policy: &RestartPolicy) -> String {
+    let RestartPolicy {
+        on_crash,
+        on_host_failure,
+        priority,
+        per_hour_max,
+    } = policy;
+    format!(
+        "on_crash={on_crash:?} on_host_failure={on_host_failure:?} priority={priority} \
+         per_hour_max={per_hour_max}"
+    )
+}
+
 /// Returns the summary of a command. One exhaustive table, so that every new command is decided on.
 fn command_summary(command: &Command) -> Option<Summary<'_>> {
     let about = |method, vm, host| {
@@ -148,14 +162,32 @@ fn command_summary(command: &Command) -> Option<Summary<'_>> {
         Command::ConfirmResize { vm, .. } => about("ConfirmResize", Some(vm), None),
         Command::BeginRevertResize { vm, .. } => about("BeginRevertResize", Some(vm), None),
         Command::BeginShelve { vm, .. } => about("BeginShelve", Some(vm), None),
-        Command::BeginPower { vm, kind, .. } => Some(Summary {
-            method: "BeginPower",
+        Command::BeginPower {
+            vm,
+            kind,
+            by_policy,
+            ..
+        } => {
+            let by = if *by_policy { " by_policy" } else { "" };
+            Some(Summary {
+                method: "BeginPower",
+                vm: Some(vm),
+                host: None,
+                text: format!("task={}{by}", kind.task().unwrap_or_default()),
+            })
+        }
+        Command::SetRestartPolicy { vm, policy } => Some(Summary {
+            method: "UpdateRestartPolicy",
             vm: Some(vm),
             host: None,
-            text: format!("task={}", kind.task().unwrap_or_default()),
+            text: describe_restart(policy),
         }),
         Command::BeginDrain { host, spec, .. } => {
-            let words = [("evacuate", spec.evacuate), ("cold", spec.cold)];
+            let words = [
+                ("evacuate", spec.evacuate),
+                ("cold", spec.cold),
+                ("by_policy", spec.by_policy),
+            ];
             let words = words.into_iter().filter(|(_, is_so)| *is_so);
             let mut words: Vec<_> = words.map(|(word, _)| word.to_owned()).collect();
             words.push(format!("parallel={}", spec.parallel));

@@ -151,6 +151,7 @@ fn is_tried_first(command: &Command) -> bool {
         | Command::BeginRevertResize { .. }
         | Command::BeginShelve { .. }
         | Command::BeginPower { .. }
+        | Command::SetRestartPolicy { .. }
         | Command::TakeLease { .. }
         | Command::CancelOperation { .. }
         | Command::FenceHost { .. }

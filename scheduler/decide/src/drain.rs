@@ -10,6 +10,7 @@
 //! as the real ones will be. A plan claims nothing; each move is decided again when it is made,
 //! since other requests claim meanwhile.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -69,6 +70,9 @@ pub struct DrainOptions {
     pub evacuate: bool,
     /// VMs that cannot be moved while they run are stopped, moved and started.
     pub cold: bool,
+    /// Only the VMs of a dead host that their restart policy starts elsewhere, those with the highest
+    /// priority first.
+    pub by_policy: bool,
 }
 
 /// The plan of a drain.
@@ -103,13 +107,24 @@ pub fn plan_drain(
     let mut future = closed(state, at, host)?;
     let mut plan = DrainPlan::default();
     let mut vms = vms_of(state, host);
+    if options.by_policy {
+        let names: BTreeSet<&VmName> = state
+            .restarted_elsewhere(host, at)
+            .map(|vm| &vm.name)
+            .collect();
+        vms.retain(|vm| names.contains(&vm.name));
+    }
     let proven = match options.evacuate {
         true => plan_of_host(state, host, Budget::default())?.unwrap_or_default(),
         false => Plan::default(),
     };
     let moves = proven.moves.iter().enumerate();
     let planned: BTreeMap<_, _> = moves.map(|(at, step)| (&step.vm, (at, step))).collect();
-    vms.sort_by_key(|vm| planned.get(&vm.name).map_or(usize::MAX, |(at, _)| *at));
+    vms.sort_by_key(|vm| {
+        let priority = vm.restarts.policy.priority;
+        let place = planned.get(&vm.name).map_or(usize::MAX, |(at, _)| *at);
+        (options.by_policy.then_some(Reverse(priority)), place)
+    });
     for (number, vm) in vms.into_iter().enumerate() {
         let preferred = planned.get(&vm.name).map(|(_, step)| Preferred {
             host: step.to.clone(),
@@ -134,7 +149,9 @@ pub fn plan_drain(
             }),
         }
     }
-    plan.stuck.extend(may_return(state, host));
+    if !options.by_policy {
+        plan.stuck.extend(may_return(state, host));
+    }
     Ok(plan)
 }
 
@@ -201,7 +218,7 @@ fn vms_of<'s>(state: &'s State, host: &HostName) -> Vec<&'s Vm> {
     vms.sort_by_key(|(vm, claim)| {
         let dedicated = amount(claim, ResourceClass::pcpu());
         let memory = amount(claim, ResourceClass::memory_mb());
-        (std::cmp::Reverse((dedicated, memory)), vm.name.clone())
+        (Reverse((dedicated, memory)), vm.name.clone())
     });
     vms.into_iter().map(|(vm, _)| vm).collect()
 }
@@ -252,6 +269,7 @@ pub(super) fn move_drained(
     let options = DrainOptions {
         evacuate: spec.evacuate || is_dead,
         cold: spec.cold,
+        by_policy: spec.by_policy,
     };
     let how = first_choice(vm, options);
     let mut scheduled = schedule_drained(state, chooser, params, drained, how);

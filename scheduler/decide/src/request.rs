@@ -13,7 +13,7 @@ use berth_domain::ownership::ProjectName;
 use berth_domain::policy::{Scope, Setting};
 use berth_domain::topology::CellId;
 use berth_domain::transfer::TransferOverrides;
-use berth_domain::vm::{BootSource, Disk, Nic, SchedulingHints, VolumeAttachment};
+use berth_domain::vm::{BootSource, Disk, Nic, RestartPolicy, SchedulingHints, VolumeAttachment};
 use berth_domain::volume::{DisplayName, Kind, Parameters};
 use berth_state::command::{Command, LeaseRequest, RequestKey};
 use uuid::Uuid;
@@ -122,6 +122,8 @@ pub struct ScheduleVm {
     pub lease: LeaseRequest,
     /// The project that it is to belong to; absent: the default one.
     pub project: Option<ProjectName>,
+    /// When it is started again by itself.
+    pub restart: RestartPolicy,
 }
 
 /// A VM to be moved.

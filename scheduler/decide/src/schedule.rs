@@ -88,6 +88,7 @@ pub(super) fn vm(
             claim,
             lease: params.lease.clone(),
             project: params.project.clone(),
+            restart: params.restart,
         },
         choice: Some(choice),
     })

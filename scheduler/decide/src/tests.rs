@@ -18,7 +18,9 @@ use berth_domain::ownership::Ownership;
 use berth_domain::policy::{Scope, Setting};
 use berth_domain::topology::{CellId, HostCell, HostTopology, PagePool};
 use berth_domain::version::ServiceVersion;
-use berth_domain::vm::{BootSource, Disk, DiskFormat, Nic, SchedulingHints};
+use berth_domain::vm::{
+    BootSource, Disk, DiskFormat, Nic, RestartAction, RestartPolicy, SchedulingHints,
+};
 use berth_state::command::{Command, RequestKey};
 use berth_state::{Reply, State};
 use uuid::Uuid;
@@ -198,6 +200,7 @@ fn boot(name: &str, number: u128) -> DecisionRequest {
             host: None,
             lease: lease(),
             project: None,
+            restart: RestartPolicy::default(),
         }),
     )
 }
@@ -537,6 +540,71 @@ fn a_plan_of_a_drain_adds_up_and_claims_nothing() {
     assert_eq!(unknown.unwrap_err().reason, "HOST_NOT_FOUND");
 }
 
+/// Goal: by policy the VMs with the highest priority come first, also where there is not enough for all,
+/// and those without the policy are not among them.
+#[test]
+fn a_plan_by_policy_follows_the_priorities() {
+    for is_tight in [false, true] {
+        let mut world = World::new(&[("h1", 4)]);
+        world.plain(Command::FinalizeUpgrade {
+            version: ServiceVersion::CURRENT,
+            gone: BTreeSet::new(),
+        });
+        for (number, (name, priority)) in (10..).zip([("a", Some(10)), ("b", Some(90))]) {
+            assert_eq!(world.boot(name, number), host("h1"));
+            let policy = RestartPolicy {
+                on_host_failure: RestartAction::Restart,
+                priority: priority.unwrap_or_default(),
+                ..RestartPolicy::default()
+            };
+            let vm = vm(name);
+            world.plain(Command::SetRestartPolicy { vm, policy });
+        }
+        world.plain(Command::RegisterHost {
+            host: host("h2"),
+            provider: ProviderId(id(200)),
+            report: report(4),
+        });
+        if is_tight {
+            assert_eq!(world.boot("c", 12), host("h2"));
+        }
+        let (dead, liveness) = (host("h1"), Liveness::Down);
+        world.plain(Command::SetLiveness {
+            host: dead.clone(),
+            liveness,
+        });
+        world.plain(Command::FenceHost {
+            host: dead.clone(),
+            method: Method::Operator,
+            by: "operator:me".to_owned(),
+            output: String::new(),
+            incarnation: Incarnation(id(1)),
+        });
+        let options = super::DrainOptions {
+            evacuate: true,
+            cold: false,
+            by_policy: true,
+        };
+        let at = TimeMs(2_000);
+        let plan = |world: &World| {
+            let plan = super::plan_drain(&world.state, berth_codec::admit, at, &dead, options);
+            plan.expect("it is proven dead")
+        };
+        let moves = |world: &World| -> Vec<String> {
+            let moves = plan(world).moves;
+            moves.iter().map(|planned| planned.vm.to_string()).collect()
+        };
+        let expected: &[&str] = if is_tight { &["b"] } else { &["b", "a"] };
+        assert_eq!(moves(&world), expected, "{is_tight}");
+        let policy = RestartPolicy::default();
+        world.plain(Command::SetRestartPolicy {
+            vm: vm("b"),
+            policy,
+        });
+        assert_eq!(moves(&world), ["a"], "{is_tight}");
+    }
+}
+
 /// Goal: room on the host that is drained is no advice. Method: all room is there, so that a guest of the
 /// other host could change places with the one that is to leave.
 #[test]
@@ -591,6 +659,7 @@ fn a_drain_evacuates_once_its_host_is_proven_dead() {
             evacuate: false,
             cold: false,
             parallel: 1,
+            by_policy: false,
         },
         by: "operator:me".to_owned(),
         plan: Vec::new(),

@@ -67,6 +67,7 @@ fn begin(state: &State, spec: &VmSpec, number: u64) -> Envelope {
             ttl_ms: 10_000,
         },
         project: None,
+        restart: Default::default(),
     })
 }
 

@@ -35,7 +35,7 @@ use berth_domain::revocation::{Fingerprint, RevokedCertificate};
 use berth_domain::server_group::ServerGroup;
 use berth_domain::service::Service;
 use berth_domain::version::ServiceVersion;
-use berth_domain::vm::VmSpec;
+use berth_domain::vm::{RestartPolicy, VmSpec};
 use berth_domain::volume::{Report, Volume};
 
 /// A command with what surrounds every command.
@@ -320,6 +320,15 @@ pub enum Command {
         lease: LeaseRequest,
         /// The project that the VM belongs to; absent: the default one.
         project: Option<ProjectName>,
+        /// When it is started again by itself.
+        restart: RestartPolicy,
+    },
+    /// Sets when a VM is started again by itself.
+    SetRestartPolicy {
+        /// The VM.
+        vm: VmName,
+        /// When.
+        policy: RestartPolicy,
     },
     /// Begins a migration together with its claim on the destination.
     BeginMigration {
@@ -392,6 +401,9 @@ pub enum Command {
         kind: Kind,
         /// Who carries it out.
         lease: LeaseRequest,
+        /// Whether no user requested it, but the restart policy of the VM. Where its restarts are
+        /// used up nothing begins, and the VM is STOPPED.
+        by_policy: bool,
     },
     /// Begins a cold migration, a resize or an evacuation, with its claim on the destination.
     BeginMove {
@@ -627,6 +639,7 @@ impl Command {
             | Self::CreatePciAlias(_)
             | Self::DeletePciAlias { .. }
             | Self::BeginBoot { .. }
+            | Self::SetRestartPolicy { .. }
             | Self::BeginMigration { .. }
             | Self::BeginDrain { .. }
             | Self::MoveDrained { .. }

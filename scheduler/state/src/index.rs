@@ -47,6 +47,15 @@ impl Index {
         }
     }
 
+    /// Follows whether the guest of a VM was found not to run.
+    pub(crate) fn mark_troubled(&mut self, vm: &Vm) {
+        match (vm.trouble.is_some(), self.troubled.contains(&vm.name)) {
+            (true, false) => drop(self.troubled.insert(vm.name.clone())),
+            (false, true) => drop(self.troubled.remove(&vm.name)),
+            (true, true) | (false, false) => {}
+        }
+    }
+
     /// Counts a new VM to its project, which it never leaves.
     pub(crate) fn join_project(&mut self, vm: &Vm) {
         let project = vm.ownership.project_name().into();

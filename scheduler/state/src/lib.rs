@@ -34,6 +34,7 @@ pub mod rebuild;
 mod refusals;
 pub mod reply;
 pub mod request;
+mod restart;
 pub mod row;
 pub mod state;
 mod transaction;

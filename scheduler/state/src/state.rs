@@ -87,6 +87,8 @@ pub(crate) struct Index {
     pub(crate) host_aggregates: OrdMap<HostName, OrdSet<AggregateName>>,
     /// VMs by their project; projects without any are left out.
     pub(crate) project_vms: OrdMap<Arc<str>, OrdSet<VmName>>,
+    /// VMs whose guests were found not to run although they should.
+    pub(crate) troubled: OrdSet<VmName>,
     /// VMs by the MAC addresses of their interfaces.
     pub(crate) macs: OrdMap<Arc<str>, VmName>,
     /// VMs by the volumes that they have.

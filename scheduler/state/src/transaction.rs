@@ -203,6 +203,7 @@ impl<J: Journal> Transaction<'_, J> {
         vm.settle_trouble();
         let vm = Arc::new(vm);
         let old = self.state.vms.insert(vm.name.clone(), vm.clone());
+        self.state.index.mark_troubled(&vm);
         if old.is_none() {
             // What the user requested never changes while a VM lives.
             for nic in &vm.spec.nics {
@@ -227,6 +228,7 @@ impl<J: Journal> Transaction<'_, J> {
             self.state.index.macs.remove(nic.mac.as_str());
         }
         if let Some(vm) = &old {
+            self.state.index.troubled.remove(&vm.name);
             self.state.index.detach_volumes(vm);
             self.state.index.leave_group(vm);
             self.state.index.leave_project(vm);

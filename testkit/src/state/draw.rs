@@ -4,6 +4,7 @@
 mod drain;
 mod placement;
 mod power;
+mod restart;
 
 use super::*;
 use berth_domain::aggregate::{Aggregate, AggregateChange};
@@ -363,7 +364,12 @@ fn advance(world: &mut World, pick: [u8; 4], sensible: bool) -> Option<Command> 
 /// Returns what an agent may find: of the VMs of its host, and of guests that nobody knows.
 fn note(world: &World, host: HostName, pick: [u8; 4]) -> Command {
     let expected = world.state.expected_of(&host);
-    let absences = [None, Some(Absence::Stopped), Some(Absence::Missing)];
+    let absences = [
+        None,
+        Some(Absence::Stopped),
+        Some(Absence::Missing),
+        Some(Absence::ShutDown),
+    ];
     let findings = expected.iter().map(|expected| Finding {
         vm: expected.vm.clone(),
         claim: expected.claim,
@@ -548,6 +554,7 @@ fn begin(world: &mut World, draw: &Draw) -> Option<Command> {
         claim,
         lease,
         project: pick[1].is_multiple_of(3).then(|| project_name("web")),
+        restart: restart::policy(pick),
     })
 }
 
@@ -618,6 +625,7 @@ fn command(world: &mut World, draw: &Draw) -> Option<Command> {
         98 => Some(Command::DeleteServerGroup {
             group: some_group(pick[0]).name,
         }),
+        97 if pick[3] < 96 => Some(restart::set(pick)),
         97 => Some(aggregate_command(pick)),
         96 => Some(Command::SetPolicy(policy(world, pick))),
         _ => Some(Command::CreateFlavor(flavor(of(&VMS, pick[0]), 1, 64, &[]))),

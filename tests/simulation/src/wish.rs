@@ -4,7 +4,7 @@ use berth_decide::{Action, ScheduleMigration, ScheduleMove, ScheduleUnshelve, Sc
 use berth_domain::id::{ClaimId, MigrationId, OperationId, VmUid};
 use berth_domain::image::ImageProperties;
 use berth_domain::operation::{DrainSpec, LeaseRequest};
-use berth_domain::vm::{BootSource, Disk, DiskFormat, SchedulingHints};
+use berth_domain::vm::{BootSource, Disk, DiskFormat, RestartPolicy, SchedulingHints};
 use berth_state::command::Command;
 
 use crate::chance::Chance;
@@ -40,6 +40,7 @@ pub fn request(wish: &Wish, lease: LeaseRequest, chance: &mut Chance) -> (&'stat
                 host: host.clone(),
                 lease,
                 project: None,
+                restart: RestartPolicy::default(),
             };
             ("ScheduleVm", Action::ScheduleVm(scheduled))
         }
@@ -127,6 +128,7 @@ fn plain(wish: &Wish, operation: OperationId, lease: LeaseRequest) -> (&'static 
                     evacuate: false,
                     cold: *cold,
                     parallel: 2,
+                    by_policy: false,
                 },
                 by: "user".to_owned(),
                 plan: Vec::new(),
@@ -169,6 +171,7 @@ fn plain(wish: &Wish, operation: OperationId, lease: LeaseRequest) -> (&'static 
                 vm: vm.clone(),
                 kind: kind.clone(),
                 lease,
+                by_policy: false,
             };
             ("BeginPower", command)
         }

@@ -87,6 +87,7 @@ pub(crate) fn vm(state: vm::State) -> Vm {
         claim: None,
         remains_on: None,
         trouble: None,
+        restarts: vm::Restarts::default(),
         operation: None,
         error: None,
         generation: Generation(1),

@@ -737,7 +737,7 @@ pub(crate) fn vm() -> impl Strategy<Value = Vm> {
         ),
         option::of(refusal()),
         generation(),
-        (time(), option::of(trouble()), ownership()),
+        (time(), option::of(trouble()), restarts(), ownership()),
     )
         .prop_map(
             |(
@@ -746,7 +746,7 @@ pub(crate) fn vm() -> impl Strategy<Value = Vm> {
                 (host, claim, remains_on, operation),
                 error,
                 generation,
-                (created_at, trouble, ownership),
+                (created_at, trouble, restarts, ownership),
             )| {
                 Vm {
                     name,
@@ -761,8 +761,38 @@ pub(crate) fn vm() -> impl Strategy<Value = Vm> {
                     generation,
                     created_at,
                     trouble,
+                    restarts,
                     ownership,
                 }
             },
         )
+}
+
+pub(crate) fn restart_policy() -> impl Strategy<Value = vm::RestartPolicy> {
+    let action = || select(vm::RestartAction::ALL.to_vec());
+    (
+        action(),
+        action(),
+        0..=vm::PRIORITY_MAX,
+        1..=vm::PER_HOUR_MAX,
+    )
+        .prop_map(
+            |(on_crash, on_host_failure, priority, per_hour_max)| vm::RestartPolicy {
+                on_crash,
+                on_host_failure,
+                priority,
+                per_hour_max,
+            },
+        )
+}
+
+fn restarts() -> impl Strategy<Value = vm::Restarts> {
+    let begun_at = vec(time(), 0..=vm::PER_HOUR_MAX as usize);
+    (restart_policy(), begun_at, option::of(time())).prop_map(|(policy, begun_at, gave_up_at)| {
+        vm::Restarts {
+            policy,
+            begun_at,
+            gave_up_at,
+        }
+    })
 }

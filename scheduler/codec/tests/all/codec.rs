@@ -234,8 +234,8 @@ fn every_kind_is_among_them() {
             rows.extend(read_back(&stored).iter().map(kind_of_row));
         }
     }
-    // 65 commands, of which one with each of 18 effects.
-    assert_eq!(commands.len(), 64 + 18, "{commands:#?}");
+    // 66 commands, of which one with each of 18 effects.
+    assert_eq!(commands.len(), 65 + 18, "{commands:#?}");
     // 20 tables, of which requests with each of 17 older receipts and with their outcome.
     assert_eq!(rows.len(), 19 + 17 + 1, "{rows:#?}");
     // Fifteen kinds of replies beside none, and the refusal.

@@ -115,6 +115,7 @@ keyed! {
     "BeginDelete": scheduler::v1::BeginDeleteRequest, carried(conductor, lease_ttl);
     "BeginDrain": scheduler::v1::BeginDrainRequest, carried(conductor, lease_ttl, moves);
     "BeginPower": scheduler::v1::BeginPowerRequest, carried(conductor, lease_ttl);
+    "UpdateRestartPolicy": scheduler::v1::UpdateRestartPolicyRequest;
     "ScheduleMove": scheduler::v1::ScheduleMoveRequest, carried(conductor, lease_ttl);
     "ScheduleUnshelve": scheduler::v1::ScheduleUnshelveRequest, carried(conductor, lease_ttl);
     "ConfirmResize": scheduler::v1::ConfirmResizeRequest, carried(conductor, lease_ttl);
@@ -243,7 +244,7 @@ mod tests {
         ),
         ("BeginDeleteRequest", &["vm"]),
         ("BeginDrainRequest", &["host", "spec"]),
-        ("BeginPowerRequest", &["vm", "power"]),
+        ("BeginPowerRequest", &["vm", "power", "by_policy"]),
         (
             "ScheduleMoveRequest",
             &[

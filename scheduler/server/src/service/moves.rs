@@ -154,6 +154,7 @@ impl MoveService for MoveApi {
         let options = DrainOptions {
             evacuate: wire.evacuate,
             cold: wire.cold,
+            by_policy: wire.by_policy,
         };
         let planned = tokio::task::spawn_blocking(move || {
             plan_drain(&state, berth_codec::admit, at, &host, options)

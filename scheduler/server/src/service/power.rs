@@ -1,20 +1,31 @@
-//! `berth.scheduler.v1.PowerService`: what is done to a VM on the host that holds it.
+//! `berth.scheduler.v1.PowerService`: what is done to a VM on the host that holds it, and when by
+//! itself.
+
+use std::sync::Arc;
 
 use berth_decide::Action;
 use berth_domain::id::OperationId;
-use berth_domain::vm::Vm;
-use berth_proto::convert::field;
+use berth_domain::name::VmName;
+use berth_domain::refusal::Refusal;
+use berth_domain::vm::{RestartPolicy, Vm};
 use berth_proto::convert::operation::{lease_request, read_power};
+use berth_proto::convert::{ResourceName as _, field};
 use berth_proto::scheduler::v1;
 use berth_proto::scheduler::v1::power_service_server::PowerService;
-use berth_state::State;
+use berth_proto::status::to_status;
+use berth_proto::types::v1::ReadConsistency;
 use berth_state::command::Command;
+use berth_state::{Reply, State};
 use tonic::{Request, Response, Status};
 use uuid::Uuid;
 
 use super::context::Context;
 use super::keyed::open;
 use super::scheduler::{Parts, operation_of};
+use super::{refusal, wall};
+
+/// How many restarts are listed at most.
+const RESTARTS_MAX: u32 = 256;
 
 /// Serves `PowerService`.
 pub(crate) struct PowerApi(pub(crate) Context);
@@ -31,14 +42,58 @@ impl PowerService for PowerApi {
             vm: field::name(&wire.vm, "vm")?,
             kind: read_power(wire.power).map_err(|e| e.within("power"))?,
             lease: lease_request(&wire.conductor, wire.lease_ttl)?,
+            by_policy: wire.by_policy,
         });
         let (done, _) = self
             .0
             .submit_then(caller.into_request(false, action), Parts::of)
             .await?;
+        if wire.by_policy && done.reply == Reply::None {
+            return Ok(Response::new(v1::BeginPowerResponse { operation: None }));
+        }
         let operation = operation_of(done.reply)?;
         Ok(Response::new(v1::BeginPowerResponse {
             operation: Some((&*operation).into()),
+        }))
+    }
+
+    async fn update_restart_policy(
+        &self,
+        request: Request<v1::UpdateRestartPolicyRequest>,
+    ) -> Result<Response<v1::UpdateRestartPolicyResponse>, Status> {
+        let (wire, caller) = open(request)?;
+        let name: VmName = field::name(&wire.vm, "vm")?;
+        let policy: RestartPolicy = field::required(wire.policy, "policy")?;
+        let vm = name.clone();
+        let action = Action::Plain(Command::SetRestartPolicy { vm, policy });
+        let known = name.clone();
+        let vm = move |state: &State, _: &Reply| -> Option<Arc<Vm>> { state.vm(&known).cloned() };
+        let request = caller.into_request(false, action);
+        let (done, vm) = self.0.submit_then(request, vm).await?;
+        if done.reply != Reply::None {
+            return Err(refusal::mismatch());
+        }
+        // It may have been deleted since a request that is repeated.
+        let vm = vm.ok_or_else(|| to_status(&Refusal::not_found("vm", &name)))?;
+        Ok(Response::new(v1::UpdateRestartPolicyResponse {
+            vm: Some((&*vm).into()),
+        }))
+    }
+
+    async fn get_due_restarts(
+        &self,
+        request: Request<v1::GetDueRestartsRequest>,
+    ) -> Result<Response<v1::GetDueRestartsResponse>, Status> {
+        let max = match request.into_inner().max {
+            0 => RESTARTS_MAX,
+            max => max.min(RESTARTS_MAX),
+        };
+        let state = self.0.state(ReadConsistency::Linearizable.into()).await?;
+        let now = wall().max(state.time());
+        let due = state.due_restarts(now, max as usize);
+        Ok(Response::new(v1::GetDueRestartsResponse {
+            vms: due.vms.iter().map(|vm| vm.resource_name()).collect(),
+            hosts: due.hosts.iter().map(|host| host.resource_name()).collect(),
         }))
     }
 }

@@ -98,7 +98,10 @@ pub(super) async fn vm(context: &Context, wire: v1::GetVmRequest) -> Answer<v1::
     let vm = vm.ok_or_else(|| to_status(&Refusal::not_found("vm", &name)))?;
     let claims = state.claims_of_vm(&name);
     Ok(Response::new(v1::GetVmResponse {
-        vm: Some(write_vm(&state, vm)),
+        vm: Some(v1::Vm {
+            restart_obstacle: state.restart_obstacle(vm).unwrap_or_default(),
+            ..write_vm(&state, vm)
+        }),
         claims: claims.map(|claim| (&**claim).into()).collect(),
         revision: state.revision(),
         lost: reality::lost(&state, &name),

@@ -12,7 +12,9 @@ use berth_domain::host::Liveness;
 use berth_domain::id::{ClaimId, Incarnation};
 use berth_domain::name::{HostName, VmName};
 use berth_domain::pmem::{NAMESPACES_MAX, PmemDevice};
+use berth_domain::reality::{Absence, Comparison};
 use berth_domain::refusal::{Code, Refusal};
+use berth_domain::version::Feature;
 use berth_process::access;
 use berth_proto::convert::reality::write_lost;
 use berth_proto::convert::{ResourceName as _, field};
@@ -48,7 +50,12 @@ pub(super) async fn expect(
         return Err(to_status(&refusal::no_host(&name)));
     };
     let host = &view.host;
-    let expected = state.expected_of(&name);
+    let mut expected = state.expected_of(&name);
+    if !host.report.service_version.can(Feature::RestartPolicy) {
+        for expected in &mut expected {
+            expected.recorded = expected.recorded.map(Absence::to_older);
+        }
+    }
     Ok(v1::ExpectDomainsResponse {
         domains: expected.iter().map(Into::into).collect(),
         unknown_domains: host.unknown.iter().map(Into::into).collect(),
@@ -113,10 +120,14 @@ pub(super) async fn compare(
 ) -> Result<v1::CompareDomainsResponse, Status> {
     let host: HostName = field::name(&wire.name, "name")?;
     let incarnation: Incarnation = field::uuid(&wire.incarnation, "incarnation")?;
-    let comparison: berth_domain::reality::Comparison =
-        field::required(wire.comparison, "comparison")?;
+    let mut comparison: Comparison = field::required(wire.comparison, "comparison")?;
     context.must_lead()?;
     let state = context.stale(State::clone).await?;
+    if !state.header().cluster_version.can(Feature::RestartPolicy) {
+        for finding in &mut comparison.findings {
+            finding.absence = finding.absence.map(Absence::to_older);
+        }
+    }
     let changes = state.record_reality(&host, incarnation, &comparison);
     let changes = changes.map_err(|refusal| to_status(&refusal))?;
     for vm in &changes.vms {

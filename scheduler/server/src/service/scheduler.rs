@@ -322,6 +322,7 @@ fn schedule_vm(wire: v1::ScheduleVmRequest) -> Result<ScheduleVm, Invalid> {
         host: field::optional_name(&wire.requested_host, "requested_host")?,
         lease: lease(&wire.conductor, wire.lease_ttl, wire.validate_only)?,
         project: Ownership::requested(template.project).project,
+        restart: template.restart,
     })
 }
 

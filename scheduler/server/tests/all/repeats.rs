@@ -55,7 +55,7 @@ kinds! {
     DeleteTraits SetAggregates SetAllocations DeleteAllocations Reshape Batch CreateClass
     RenameClass DeleteClass CreateTrait DeleteTrait ImportProviders ImportConsumers BeginBoot
     BeginMigration BeginDelete BeginMove ConfirmResize BeginRevertResize BeginShelve BeginUnshelve
-    BeginPower BeginDrain MoveDrained RecordDrained TakeLease RenewLeases CancelOperation Advance FenceHost ForceComplete NoteReality
+    BeginPower SetRestartPolicy BeginDrain MoveDrained RecordDrained TakeLease RenewLeases CancelOperation Advance FenceHost ForceComplete NoteReality
     NoteErasures WriteOffPmem CreateVolume DeleteVolume NoteVolumes FinalizeUpgrade
     ReplaceGrantKey RevokeCertificate ReinstateCertificate UnregisterService
 }

@@ -165,15 +165,19 @@ fn what_is_admitted_is_read_by_every_member_that_may_be_there() {
                 "BeginDrain",
                 "MoveDrained",
                 "RecordDrained",
+                "SetRestartPolicy",
             ];
             let is_later = |kind: &&String| came_later.contains(&kind.as_str());
             let later = kinds.iter().filter(is_later).cloned();
             let later: BTreeSet<_> = later.filter(|_| cluster < ServiceVersion::GRANTS).collect();
             assert_eq!(admitted, &kinds - &later);
-            // Of boots those that name a project, of policies those that set shared CPUs.
+            // Of boots those that name a project or a restart policy, of policies those that set
+            // shared CPUs, of starts those by policy, of findings that a guest shut itself down.
             let some = [
                 ("BeginBoot", ServiceVersion::OWNERSHIP),
                 ("SetPolicy", ServiceVersion::CPU_POLICY),
+                ("BeginPower", ServiceVersion::RESTART_POLICY),
+                ("NoteReality", ServiceVersion::RESTART_POLICY),
             ];
             let some = some.into_iter().filter(|(_, needed)| cluster < *needed);
             let some = some.map(|(kind, _)| kind.to_owned());

@@ -9,10 +9,11 @@ use berth_domain::operation::{Kind, Operation, Outcome};
 use berth_domain::ownership::ProjectName;
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::version::ServiceVersion;
-use berth_domain::vm::{Event, State, Vm, VmSpec};
+use berth_domain::vm::{Event, RestartPolicy, Restarts, State, Vm, VmSpec};
 
 use super::claim::Purpose;
 use super::operation::{transition, with_claim};
+use super::restart::examine_policy;
 use crate::command::LeaseRequest;
 use crate::refusals::{exists, precondition};
 use crate::reply::Reply;
@@ -28,6 +29,7 @@ pub(super) struct Begin<'a> {
     pub(super) claim: &'a Claim,
     pub(super) lease: &'a LeaseRequest,
     pub(super) project: Option<&'a ProjectName>,
+    pub(super) restart: RestartPolicy,
 }
 
 impl<J: Journal> Transaction<'_, J> {
@@ -36,6 +38,7 @@ impl<J: Journal> Transaction<'_, J> {
             return Err(exists("vm", begin.vm));
         }
         self.examine_vm_count()?;
+        examine_policy(&begin.restart)?;
         self.examine_new_operation(begin.operation, begin.lease)?;
         self.state.examine_macs(&begin.spec.nics)?;
         self.state.examine_group(begin.spec)?;
@@ -57,6 +60,10 @@ impl<J: Journal> Transaction<'_, J> {
             claim: Some(begin.claim.id),
             remains_on: None,
             trouble: None,
+            restarts: Restarts {
+                policy: begin.restart,
+                ..Restarts::default()
+            },
             operation: Some(begin.operation),
             error: None,
             generation: Generation(1),

@@ -24,6 +24,7 @@ use berth_domain::version::ServiceVersion;
 use berth_domain::vm::Vm;
 
 use super::lease::{done, fence};
+use super::restart::used_up;
 use crate::command::{Command, LeaseRequest, PlannedVm};
 use crate::refusals::{cluster_too_old, host_is_drained, invalid, precondition};
 use crate::reply::Reply;
@@ -121,11 +122,12 @@ impl<J: Journal> Transaction<'_, J> {
         }
         match begin.spec.evacuate {
             true => may_evacuate(&view.host, self.now()).map(drop)?,
+            false if begin.spec.by_policy => return Err(not_evacuated()),
             false => self.state.examine_drain(&view.host)?,
         }
         let was_cordoned = view.host.cordoned;
         self.examine_new_operation(begin.operation, begin.lease)?;
-        let vms = self.in_order(host, begin.plan);
+        let vms = self.in_order(host, begin.plan, begin.spec.by_policy);
         if vms.len() > DRAINED_MAX {
             let message = format!(
                 "host {host} holds {} vms, and one drain moves at most {DRAINED_MAX}",
@@ -151,9 +153,16 @@ impl<J: Journal> Transaction<'_, J> {
         Ok(self.settle_drain(operation, drain))
     }
 
-    /// Returns the VMs of a host in the order of a plan; those that it lacks come last.
-    fn in_order(&self, host: &HostName, plan: &[PlannedVm]) -> Vec<DrainedVm> {
-        let mut held = self.state.vms_held(host);
+    /// Returns the VMs of a host in the order of a plan; those that it lacks come last. By policy, only
+    /// those that are started elsewhere by theirs.
+    fn in_order(&self, host: &HostName, plan: &[PlannedVm], by_policy: bool) -> Vec<DrainedVm> {
+        let mut held = match by_policy {
+            true => {
+                let vms = self.state.restarted_elsewhere(host, self.now());
+                vms.map(|vm| (vm.name.clone(), vm.uid)).collect()
+            }
+            false => self.state.vms_held(host),
+        };
         let mut vms = Vec::with_capacity(held.len());
         for PlannedVm { vm, place } in plan {
             if let Some(uid) = held.remove(vm) {
@@ -202,7 +211,12 @@ impl<J: Journal> Transaction<'_, J> {
             let message = format!("vm {vm} is not on host {}", drain.host);
             return Err(precondition("VM_NOT_ON_HOST", message).with("vm", vm));
         }
-        let parallel = spec_of(&operation).map_or(0, |spec| spec.parallel);
+        let spec = spec_of(&operation);
+        let by_policy = spec.is_some_and(|spec| spec.by_policy);
+        if let Some(vm) = known.filter(|vm| by_policy && !vm.restarts.permits(self.now())) {
+            return Err(used_up(vm));
+        }
+        let parallel = spec.map_or(0, |spec| spec.parallel);
         if drain.moving().count() >= parallel as usize {
             let message = format!("drain {id} has {parallel} moves in progress already");
             return Err(precondition("TOO_MANY_MOVES", message).with("operation", id));
@@ -218,6 +232,9 @@ impl<J: Journal> Transaction<'_, J> {
         drain.vms[at].progress = Progress::Moving {
             operation: begun.id,
         };
+        if by_policy {
+            self.count_restart(vm);
+        }
         self.put_drain(operation, drain);
         Ok(reply)
     }
@@ -297,7 +314,8 @@ impl<J: Journal> Transaction<'_, J> {
     /// Ends a drain that has nothing more to do, and writes it.
     pub(super) fn settle_drain(&mut self, mut operation: Operation, mut drain: Drain) -> Reply {
         if drain.moving().next().is_none() {
-            if !operation.cancelled && drain.waiting().next().is_none() {
+            let by_policy = spec_of(&operation).is_some_and(|spec| spec.by_policy);
+            if !operation.cancelled && !by_policy && drain.waiting().next().is_none() {
                 self.add_arrived(&mut drain);
             }
             if operation.cancelled || drain.waiting().next().is_none() {
@@ -328,7 +346,9 @@ impl<J: Journal> Transaction<'_, J> {
     }
 
     fn end_drain(&mut self, operation: &mut Operation, drain: &mut Drain) {
-        let uncordons = operation.cancelled && self.has_cordoned(operation.id, &drain.host);
+        let ends_cordon =
+            operation.cancelled || spec_of(operation).is_some_and(|spec| spec.by_policy);
+        let uncordons = ends_cordon && self.has_cordoned(operation.id, &drain.host);
         if uncordons {
             let uncordoned = self.change_host(&drain.host, Host::uncordon);
             uncordoned.expect("a host is not removed while it is drained");
@@ -389,6 +409,11 @@ fn spec_of(operation: &Operation) -> Option<DrainSpec> {
         | Kind::Rebuild { .. }
         | Kind::Snapshot { .. } => None,
     }
+}
+
+/// By policy nothing is moved away from a host that is alive.
+fn not_evacuated() -> Refusal {
+    invalid("INVALID_DRAIN", "a drain by policy is an evacuation")
 }
 
 fn not_drained(operation: &Operation, drain: &Drain, vm: &VmName) -> Refusal {

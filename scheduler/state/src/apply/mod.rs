@@ -43,6 +43,7 @@ mod reality;
 mod reported;
 mod request;
 mod reshape;
+mod restart;
 mod revocation;
 mod server_group;
 mod service;
@@ -243,6 +244,7 @@ impl<J: Journal> Transaction<'_, J> {
                 claim,
                 lease,
                 project,
+                restart,
             } => self.begin_boot(&boot::Begin {
                 operation: *operation,
                 vm,
@@ -252,6 +254,7 @@ impl<J: Journal> Transaction<'_, J> {
                 claim,
                 lease,
                 project: project.as_ref(),
+                restart: *restart,
             }),
             Command::BeginMigration {
                 operation,
@@ -354,7 +357,12 @@ impl<J: Journal> Transaction<'_, J> {
                 vm,
                 kind,
                 lease,
-            } => self.begin_power(*operation, vm, kind, lease),
+                by_policy,
+            } => match by_policy {
+                false => self.begin_requested_power(*operation, vm, kind, lease),
+                true => self.restart_by_policy(*operation, vm, kind, lease),
+            },
+            Command::SetRestartPolicy { vm, policy } => self.set_restart_policy(vm, *policy),
             Command::TakeLease { operation, lease } => self.take_lease(*operation, lease),
             Command::RenewLeases {
                 conductor,

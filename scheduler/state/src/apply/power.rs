@@ -23,6 +23,22 @@ use crate::reply::Reply;
 use crate::transaction::{Journal, Transaction};
 
 impl<J: Journal> Transaction<'_, J> {
+    /// Begins what a user requested. A user who has it started knows of its restarts: they are counted
+    /// from the beginning.
+    pub(super) fn begin_requested_power(
+        &mut self,
+        id: OperationId,
+        name: &VmName,
+        kind: &Kind,
+        lease: &LeaseRequest,
+    ) -> Result<Reply, Refusal> {
+        let reply = self.begin_power(id, name, kind, lease)?;
+        if matches!(kind, Kind::Start | Kind::Reboot { .. }) {
+            self.reset_restarts(name);
+        }
+        Ok(reply)
+    }
+
     pub(super) fn begin_power(
         &mut self,
         id: OperationId,
@@ -129,8 +145,11 @@ impl<J: Journal> Transaction<'_, J> {
         refusal: Option<&Refusal>,
     ) -> Result<(), Refusal> {
         let vm = self.vm_of(operation);
+        // A restart by policy that failed is tried again, until they are used up.
+        let is_retried = operation.kind == Kind::Start && vm.restarts.began(operation.created_at);
         let (state, error) = match power {
             GuestPower::Unchanged => (vm.state, vm.error.clone()),
+            GuestPower::Off if is_retried => (vm.state, vm.error.clone()),
             GuestPower::On => (transition(&vm, Event::PoweredOn)?, None),
             GuestPower::Off => (transition(&vm, Event::PoweredOff)?, None),
             GuestPower::Broken => {
@@ -144,6 +163,7 @@ impl<J: Journal> Transaction<'_, J> {
             state,
             error,
             operation: None,
+            trouble: vm.trouble.clone().filter(|_| power != GuestPower::On),
             generation: vm.generation.next(),
             ..(*vm).clone()
         });

@@ -116,6 +116,13 @@ pub(super) fn vms_are_indexed_by_project(state: &State) -> Result<(), Violation>
     rule(good, "vms_are_indexed_by_project", "vms by project")
 }
 
+pub(super) fn troubled_vms_are_indexed(state: &State) -> Result<(), Violation> {
+    let troubled = state.vms.values().filter(|vm| vm.trouble.is_some());
+    let troubled: OrdSet<_> = troubled.map(|vm| vm.name.clone()).collect();
+    let good = troubled == state.index.troubled;
+    rule(good, "troubled_vms_are_indexed", "vms without a guest")
+}
+
 pub(super) fn operations_and_migrations_are_indexed(state: &State) -> Result<(), Violation> {
     const RULE: &str = "operations_and_migrations_are_indexed";
     let operations = || state.operations.values();

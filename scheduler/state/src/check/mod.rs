@@ -64,11 +64,13 @@ impl State {
         claims::released_claims_are_erased(self)?;
         claims::counted_and_exact_agree(self)?;
         indexes::vms_are_indexed_by_project(self)?;
+        indexes::troubled_vms_are_indexed(self)?;
         vms::running_vms_hold_one_active_claim(self)?;
         vms::vm_states_match_operations(self)?;
         vms::only_errors_have_a_reason(self)?;
         vms::shelved_vms_record_their_host(self)?;
         vms::troubles_are_of_running_vms(self)?;
+        vms::restarts_are_bounded(self)?;
         operations::running_have_leases(self)?;
         operations::epochs_are_distinct(self)?;
         operations::running_work_on_their_vm(self)?;

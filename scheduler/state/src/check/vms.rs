@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use berth_domain::claim::{Claim, Owner, State as ClaimState};
 use berth_domain::name::VmName;
-use berth_domain::vm::{State as VmState, Vm};
+use berth_domain::vm::{PER_HOUR_MAX, State as VmState, Vm};
 
 use super::{Violation, rule};
 use crate::state::State;
@@ -104,6 +104,19 @@ pub(super) fn troubles_are_of_running_vms(state: &State) -> Result<(), Violation
         settled.settle_trouble();
         let what = format_args!("vm {name}: {:?}", vm.trouble);
         rule(settled == **vm, "troubles_are_of_running_vms", what)?;
+    }
+    Ok(())
+}
+
+/// No VM has more restarts by its policy recorded than any policy permits.
+pub(super) fn restarts_are_bounded(state: &State) -> Result<(), Violation> {
+    for (name, vm) in &state.vms {
+        let restarts = &vm.restarts;
+        let good = restarts.policy.faults().is_empty()
+            && restarts.begun_at.len() <= PER_HOUR_MAX as usize
+            && restarts.begun_at.is_sorted();
+        let what = format_args!("vm {name}: {restarts:?}");
+        rule(good, "restarts_are_bounded", what)?;
     }
     Ok(())
 }

@@ -27,6 +27,7 @@ const SPEC: DrainSpec = DrainSpec {
     evacuate: false,
     cold: false,
     parallel: 2,
+    by_policy: false,
 };
 
 fn begin(world: &mut World, host: &str, spec: DrainSpec) -> Result<OperationId, Refusal> {

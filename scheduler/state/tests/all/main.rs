@@ -62,6 +62,7 @@ mod reality;
 mod reported_names;
 mod requests;
 mod reshape;
+mod restarts;
 mod revocations;
 mod sagas;
 mod sequences;

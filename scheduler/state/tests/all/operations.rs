@@ -82,6 +82,7 @@ fn a_claim_that_is_wrong_in_itself_is_refused() {
             claim,
             lease,
             project: None,
+            restart: Default::default(),
         });
         reason(&outcome).to_owned()
     };
@@ -453,6 +454,7 @@ fn a_fit_that_others_made_stale_is_refused() {
         claim,
         lease,
         project: None,
+        restart: Default::default(),
     });
     assert_eq!(reason(&outcome), "NO_VALID_HOST");
 }

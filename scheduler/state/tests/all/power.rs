@@ -31,6 +31,7 @@ fn begin(world: &mut World, vm: &str, kind: Kind) -> Result<OperationId, Refusal
             vm: vm_name(vm),
             kind,
             lease,
+            by_policy: false,
         })
         .map(|_| operation)
 }

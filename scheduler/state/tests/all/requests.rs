@@ -113,6 +113,7 @@ fn a_retry_of_a_boot_gets_the_same_operation() {
         claim: claim.clone(),
         lease: lease.clone(),
         project: None,
+        restart: Default::default(),
     };
     let id = |outcome| match outcome {
         Ok(Reply::Operation(operation)) => operation.id,

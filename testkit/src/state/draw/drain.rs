@@ -64,6 +64,7 @@ fn begin(world: &mut World, pick: [u8; 4]) -> Command {
             evacuate: pick[3] > 240,
             cold: pick[3] <= 240 && pick[2].is_multiple_of(3),
             parallel: 1 + u32::from(pick[2] % 3),
+            by_policy: pick[3] > 244,
         },
         by: "operator".to_owned(),
         plan: VMS

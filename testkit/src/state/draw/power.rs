@@ -26,11 +26,16 @@ pub(super) fn begin(world: &mut World, vm: &str, pick: [u8; 4]) -> Command {
         },
         Kind::Boot,
     ];
+    let by_policy = pick[3].is_multiple_of(3);
     Command::BeginPower {
         operation: operation_id(world.fresh()),
         vm: vm_name(vm),
-        kind: of(&kinds, pick[2]),
+        kind: match by_policy && pick[1] < 224 {
+            true => Kind::Start,
+            false => of(&kinds, pick[2]),
+        },
         lease: world.lease(),
+        by_policy,
     }
 }
 

@@ -137,11 +137,13 @@ fn drain_spec() -> impl Strategy<Value = DrainSpec> {
     (
         select(vec![(false, false), (false, true), (true, false)]),
         1..=64_u32,
+        any::<bool>(),
     )
-        .prop_map(|((evacuate, cold), parallel)| DrainSpec {
+        .prop_map(|((evacuate, cold), parallel, by_policy)| DrainSpec {
             evacuate,
             cold,
             parallel,
+            by_policy,
         })
 }
 

@@ -447,6 +447,7 @@ impl Attacker {
                 evacuate: false,
                 cold: false,
                 parallel: 1,
+                by_policy: false,
             },
             by: text(SUMMARY_MAX),
             plan: Vec::new(),
@@ -534,6 +535,7 @@ impl Attacker {
             vm: vm_name(KEPT),
             kind: kind.clone(),
             lease,
+            by_policy: false,
         });
         let step = kind.plan().steps[0].step;
         let power = match is_off {

@@ -324,6 +324,7 @@ impl World {
             claim: ClaimId(number),
             flavor: FlavorName::new(flavor).unwrap(),
             project: None,
+            restart: Default::default(),
             boot: BootSource::Kernel {
                 kernel: "vmlinuz".to_owned(),
                 initrd: "initrd".to_owned(),

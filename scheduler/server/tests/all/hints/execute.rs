@@ -263,6 +263,7 @@ impl World {
             vm: vm.clone(),
             kind: Kind::Stop { timeout_ms: 1_000 },
             lease: Self::lease(),
+            by_policy: false,
         });
         self.end(reply);
     }

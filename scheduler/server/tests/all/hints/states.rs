@@ -103,6 +103,7 @@ fn break_rebuild(world: &mut World) {
         vm: vm(),
         kind: Kind::Rebuild { images: Vec::new() },
         lease: World::lease(),
+        by_policy: false,
     });
     let Reply::Operation(operation) = reply else {
         panic!("a rebuild is an operation");
@@ -135,6 +136,7 @@ fn attempt(world: &mut World, command: &str) -> Result<(), Refusal> {
             vm: vm(),
             kind,
             lease: World::lease(),
+            by_policy: false,
         })
     };
     let action = match command {

@@ -266,6 +266,9 @@ pub(super) fn request(path: &str, world: &World) -> Option<Vec<u8>> {
             ..Default::default()
         }
         .encode_to_vec(),
+        "scheduler.v1.PowerService/GetDueRestarts" => {
+            GetDueRestartsRequest::default().encode_to_vec()
+        }
         "scheduler.v1.SchedulerService/GetFlavor" => GetFlavorRequest {
             name: text("flavors/small"),
             ..Default::default()

@@ -84,6 +84,7 @@ fn drain(world: &mut World) {
             evacuate: false,
             cold: true,
             parallel: 1,
+            by_policy: false,
         },
         by: "operator".to_owned(),
         plan: Vec::new(),

@@ -245,6 +245,7 @@ fn power(world: &mut World, kind: Kind) -> OperationId {
         vm: vm_name("a"),
         kind,
         lease,
+        by_policy: false,
     })
 }
 

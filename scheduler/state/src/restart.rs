@@ -1,0 +1,160 @@
+//! Which VMs are to be started again by their restart policies.
+//!
+//! It changes nothing, and decides nothing that is not decided again when a restart begins
+//! ([`crate::apply`]).
+//!
+//! Invariant: a VM on which an operation works is not among them, and nothing of a host is that is
+//! not proven to be dead.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use berth_domain::fence::may_evacuate;
+use berth_domain::host::Liveness;
+use berth_domain::id::TimeMs;
+use berth_domain::name::{HostName, VmName};
+use berth_domain::operation::{Kind, Operation};
+use berth_domain::vm::{self, Due, RestartAction, Vm};
+
+use crate::state::State;
+
+/// How long after an evacuation by policy the VMs that it left are tried again.
+const RETRY_MS: u64 = 60_000;
+
+/// What is to be started again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DueRestarts {
+    /// VMs on hosts that are alive, those with the highest priority first.
+    pub vms: Vec<VmName>,
+    /// Dead hosts with VMs that are to be started elsewhere, the one with the VM of the highest
+    /// priority first.
+    pub hosts: Vec<HostName>,
+}
+
+impl State {
+    /// Returns what is to be started again at `now`, at most `max` VMs and as many hosts.
+    #[must_use]
+    pub fn due_restarts(&self, now: TimeMs, max: usize) -> DueRestarts {
+        let troubled = self.index.troubled.iter().filter_map(|name| self.vm(name));
+        let mut vms: Vec<&Arc<Vm>> = troubled.filter(|vm| self.is_due(vm, now)).collect();
+        vms.sort_by_key(|vm| (Reverse(vm.restarts.policy.priority), &vm.name));
+        let hosts = self.hosts().keys().filter_map(|host| {
+            let priority = self.evacuation_priority(host, now)?;
+            Some((Reverse(priority), host))
+        });
+        let mut hosts: Vec<_> = hosts.collect();
+        hosts.sort();
+        let hosts = hosts.into_iter().map(|(_, host)| host.clone());
+        DueRestarts {
+            vms: vms
+                .into_iter()
+                .take(max)
+                .map(|vm| vm.name.clone())
+                .collect(),
+            hosts: hosts.take(max).collect(),
+        }
+    }
+
+    /// Returns whether a guest that was found not to run is to be started again where it is, or given
+    /// up.
+    fn is_due(&self, vm: &Vm, now: TimeMs) -> bool {
+        let host = vm.host.as_ref().and_then(|host| self.host(host));
+        let is_up = host.is_some_and(|view| view.host.liveness == Liveness::Up);
+        let Some(trouble) = vm.trouble.as_ref().filter(|_| is_up) else {
+            return false;
+        };
+        vm.operation.is_none()
+            && match vm.restarts.due_after(trouble, now) {
+                Due::Never => false,
+                Due::UsedUp => true,
+                Due::At(at) => at <= now,
+            }
+    }
+
+    /// Returns the highest priority of the VMs of a dead host that are to be started elsewhere.
+    fn evacuation_priority(&self, name: &HostName, now: TimeMs) -> Option<u32> {
+        let host = &self.host(name)?.host;
+        if host.fenced.is_none() || may_evacuate(host, now).is_err() {
+            return None;
+        }
+        let vms = self.restarted_elsewhere(name, now);
+        let priority = vms.map(|vm| vm.restarts.policy.priority).max()?;
+        let is_due = self.drain_of(name).is_none() && !self.was_evacuated(name, now);
+        is_due.then_some(priority)
+    }
+
+    /// Returns the VMs that are to be started elsewhere when this host is dead.
+    pub fn restarted_elsewhere<'s>(
+        &'s self,
+        host: &'s HostName,
+        now: TimeMs,
+    ) -> impl Iterator<Item = &'s Arc<Vm>> + 's {
+        let vms = self.claims_of_host(host).filter(|claim| claim.is_in_use());
+        let vms = vms.filter_map(|claim| {
+            let vm = self.vm(&claim.vm)?;
+            (vm.claim == Some(claim.id)).then_some(vm)
+        });
+        vms.filter(move |vm| {
+            let restarts = &vm.restarts;
+            vm.state == vm::State::Active
+                && vm.operation.is_none()
+                && restarts.policy.on_host_failure == RestartAction::Restart
+                && restarts.permits(now)
+                && self.restart_obstacle(vm).is_none()
+        })
+    }
+
+    /// Returns why a VM cannot be started on another host when its own has failed, whatever is free
+    /// there; nothing for one that can, or is on no host.
+    #[must_use]
+    pub fn restart_obstacle(&self, vm: &Vm) -> Option<String> {
+        let host = vm.claim.and(vm.host.as_ref())?;
+        if !vm.spec.volumes.is_empty() {
+            return Some(format!("its volumes are on host {host} alone"));
+        }
+        if !vm.spec.pmem_demand().requests.is_empty() {
+            return Some(format!("its persistent memory is on host {host} alone"));
+        }
+        let mut others = self.hosts().values().filter(|view| view.host.name != *host);
+        if vm.spec.disks.is_empty() {
+            let is_alone = others.next().is_none();
+            return is_alone.then(|| "there is no other host".to_owned());
+        }
+        let storage = &self.host(host)?.host.report.storage_id;
+        let is_shared = others.any(|view| view.host.report.storage_id == *storage);
+        (!is_shared).then(|| {
+            format!("its disks are on host {host} alone, whose storage no other host shares")
+        })
+    }
+
+    /// Returns whether an evacuation of this host by policy has just ended.
+    fn was_evacuated(&self, host: &HostName, now: TimeMs) -> bool {
+        let since = TimeMs(now.0.saturating_sub(RETRY_MS));
+        let ended = self.index.done.iter().rev();
+        let mut recent = ended
+            .take_while(|(at, _)| *at > since)
+            .filter_map(|(_, id)| self.operation(*id));
+        recent.any(|operation| is_evacuation_by_policy(operation, host))
+    }
+}
+
+fn is_evacuation_by_policy(operation: &Operation, host: &HostName) -> bool {
+    let by_policy = match &operation.kind {
+        Kind::DrainHost(spec) => spec.by_policy,
+        Kind::Boot
+        | Kind::Delete
+        | Kind::LiveMigrate { .. }
+        | Kind::ColdMigrate { .. }
+        | Kind::RevertResize { .. }
+        | Kind::ConfirmResize { .. }
+        | Kind::Evacuate { .. }
+        | Kind::Shelve
+        | Kind::Unshelve
+        | Kind::Stop { .. }
+        | Kind::Start
+        | Kind::Reboot { .. }
+        | Kind::Rebuild { .. }
+        | Kind::Snapshot { .. } => false,
+    };
+    by_policy && operation.drain().is_some_and(|drain| drain.host == *host)
+}
