@@ -43,6 +43,15 @@ pub struct DomainSpec {
     pub volumes: Vec<VolumeDevice>,
 }
 
+/// How a guest ended that does not run any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// It crashed: its hypervisor's process died, or the guest reported a panic.
+    Crashed,
+    /// It shut itself down.
+    ShutDown,
+}
+
 /// A volume as a host has it for a guest.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct VolumeDevice {

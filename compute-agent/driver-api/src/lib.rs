@@ -12,6 +12,6 @@ pub mod domain;
 pub mod error;
 pub mod request;
 
-pub use domain::{DomainSpec, Draft, Force, Known, Other, Sending, VolumeDevice};
+pub use domain::{DomainSpec, Draft, Ending, Force, Known, Other, Sending, VolumeDevice};
 pub use error::Error;
 pub use request::{Answer, Fetch, FreePages, Kind, Request, Token};

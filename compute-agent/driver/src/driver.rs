@@ -17,7 +17,7 @@ use berth_domain::transfer::DiskCopy;
 use serde::{Deserialize, Serialize};
 
 use crate::disks::{DiskReader, DiskWriter};
-use crate::domain::{DomainSpec, Draft, Force, Known, Other, Sending};
+use crate::domain::{DomainSpec, Draft, Ending, Force, Known, Other, Sending};
 use crate::error::Error;
 use crate::request::FreePages;
 
@@ -113,6 +113,10 @@ pub trait Driver: Send + Sync {
     ///
     /// When the hypervisor does not reply.
     fn domains(&self) -> Result<Vec<Known>, Error>;
+
+    /// Returns how a guest ended that should run and does not; nothing where that is not known, as after
+    /// a restart of the machine.
+    fn ending(&self, vm: &VmName) -> Option<Ending>;
 
     /// Makes ready to receive the guest; what can be checked before anything moves is checked
     /// here. Repeated: the newer specification replaces the older one. Of the disks that are copied

@@ -25,7 +25,7 @@ pub mod sim;
 pub mod xml;
 
 pub use berth_driver_api::{
-    Answer, DomainSpec, Draft, Error, Fetch, Force, FreePages, Kind, Known, Other, Request,
+    Answer, DomainSpec, Draft, Ending, Error, Fetch, Force, FreePages, Kind, Known, Other, Request,
     Sending, Token, VolumeDevice,
 };
 pub use berth_driver_api::{domain, error, request};

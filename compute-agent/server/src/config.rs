@@ -82,6 +82,8 @@ pub struct Libvirt {
     pub disk_cache: String,
     /// The program that makes disks.
     pub qemu_img: PathBuf,
+    /// The logs of QEMU's processes, as libvirt writes them.
+    pub log_dir: PathBuf,
     /// The most that a transfer may take of the network; no limit if absent.
     pub bandwidth_mib_per_s_max: Option<u64>,
 }
@@ -100,6 +102,7 @@ impl Default for Libvirt {
             runtime_dir: "/run/berth".into(),
             disk_cache: "none".into(),
             qemu_img: "qemu-img".into(),
+            log_dir: "/var/log/libvirt/qemu".into(),
             bandwidth_mib_per_s_max: None,
         }
     }
@@ -500,6 +503,7 @@ impl Libvirt {
         keys.take("runtime_dir", &mut self.runtime_dir);
         keys.take("disk_cache", &mut self.disk_cache);
         keys.take("qemu_img", &mut self.qemu_img);
+        keys.take("log_dir", &mut self.log_dir);
         keys.take_some("bandwidth_mib_per_s_max", &mut self.bandwidth_mib_per_s_max);
     }
 
@@ -549,6 +553,7 @@ impl Libvirt {
             ("image_dir", &self.image_dir),
             ("instance_dir", &self.instance_dir),
             ("runtime_dir", &self.runtime_dir),
+            ("log_dir", &self.log_dir),
         ] {
             if !path.is_absolute() {
                 faults.push(format!(

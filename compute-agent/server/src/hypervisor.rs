@@ -229,6 +229,7 @@ fn libvirt_config(config: &Config, valid: &Valid) -> libvirt::Config {
         qemu_img: configured.qemu_img,
         network_devices: PathBuf::from("/sys/class/net"),
         proc: config.root.join("proc"),
+        log_dir: configured.log_dir,
         bandwidth_mib_per_s_max: configured.bandwidth_mib_per_s_max,
     }
 }

@@ -17,7 +17,7 @@ use berth_domain::topology::{HostCell, HostTopology};
 use berth_domain::transfer::DiskCopy;
 use berth_driver::disks::{DiskReader, DiskWriter};
 use berth_driver::{
-    Chunk, DomainSpec, Draft, Driver, Error, Force, FreePages, Info, Known, Other, Sending,
+    Chunk, DomainSpec, Draft, Driver, Ending, Error, Force, FreePages, Info, Known, Other, Sending,
 };
 
 /// Why a call for a guest is refused.
@@ -70,6 +70,10 @@ impl Driver for NoDriver {
             version: String::new(),
             migration_uri: NO_DRIVER.to_owned(),
         })
+    }
+
+    fn ending(&self, _: &VmName) -> Option<Ending> {
+        None
     }
 
     fn create(&self, _: &DomainSpec) -> Result<(), Error> {

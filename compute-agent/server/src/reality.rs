@@ -3,6 +3,7 @@
 //!
 //! Invariant: a request that fails is dropped; the core sends the next one with its next comparison.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use berth_agent_core::{Event, Expectation};
@@ -10,8 +11,10 @@ use berth_domain::claim::ErasureReport;
 use berth_domain::id::{ClaimId, Incarnation};
 use berth_domain::name::HostName;
 use berth_domain::pmem::{NAMESPACES_MAX, PmemDevice};
-use berth_domain::reality::{Comparison, UNKNOWN_MAX};
+use berth_domain::reality::{Absence, Comparison, Finding, UNKNOWN_MAX};
 use berth_domain::refusal::Refusal;
+use berth_driver::Driver;
+use berth_driver::domain::Ending;
 use berth_proto::client::SchedulerChannel;
 use berth_proto::convert::ResourceName as _;
 use berth_proto::convert::field::{self, Invalid};
@@ -35,6 +38,7 @@ pub(crate) struct Messenger {
     pub(crate) scheduler: SchedulerChannel,
     pub(crate) host: HostName,
     pub(crate) incarnation: Incarnation,
+    pub(crate) driver: Arc<dyn Driver>,
 }
 
 impl Messenger {
@@ -67,7 +71,10 @@ impl Messenger {
     async fn carry_out(&self, request: SchedulerRequest) -> Result<Option<Event>, Refusal> {
         match request {
             SchedulerRequest::Expect => self.expect().await.map(|e| Some(Event::Expected(e))),
-            SchedulerRequest::Report(comparison) => self.report(&comparison).await.map(|()| None),
+            SchedulerRequest::Report(comparison) => {
+                let comparison = self.with_endings(comparison).await;
+                self.report(&comparison).await.map(|()| None)
+            }
             SchedulerRequest::ReportErasures(reports) => {
                 self.report_erasures(&reports).await.map(Some)
             }
@@ -114,6 +121,32 @@ impl Messenger {
         let due = read_due(answer.await?.erasures)?;
         let due = due.into_iter().map(|(claim, device)| (claim, device.name));
         Ok(Event::ErasuresDue(due.collect()))
+    }
+
+    /// Returns a comparison that states how guests ended, where that is known.
+    async fn with_endings(&self, comparison: Comparison) -> Comparison {
+        let ended = |finding: &Finding| finding.absence.is_some();
+        if !comparison.findings.iter().any(ended) {
+            return comparison;
+        }
+        let driver = self.driver.clone();
+        let plain = comparison.clone();
+        let refined = tokio::task::spawn_blocking(move || {
+            let mut comparison = comparison;
+            for finding in comparison
+                .findings
+                .iter_mut()
+                .filter(|finding| ended(finding))
+            {
+                match driver.ending(&finding.vm) {
+                    Some(Ending::ShutDown) => finding.absence = Some(Absence::ShutDown),
+                    Some(Ending::Crashed) => finding.absence = Some(Absence::Stopped),
+                    None => {}
+                }
+            }
+            comparison
+        });
+        refined.await.unwrap_or(plain)
     }
 
     async fn report(&self, comparison: &Comparison) -> Result<(), Status> {

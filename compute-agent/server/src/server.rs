@@ -226,6 +226,7 @@ impl ComputeAgent {
             scheduler: self.scheduler.clone(),
             host: self.facts.host.clone(),
             incarnation: self.facts.incarnation,
+            driver: self.driver.clone(),
         };
         let (health, health_service) = tonic_health::server::health_reporter();
         let namespaces = self.facts.topology.pmem().to_vec();

@@ -18,6 +18,7 @@
 #     look <disk>      its size in 512-byte sectors, whether it is read-only (1 or 0), its serial number
 #     put <disk> <word>  put: the word is where that disk begins; "failed" where it cannot be written
 #     got <disk>       the word that is there
+#     off              off, and powers itself off
 set -u
 bb=/bin/busybox
 $bb mkdir -p /dev /proc /sys
@@ -119,6 +120,7 @@ while :; do
     look) words=$(look "$argument") ;;
     put) put "${argument%% *}" "${argument#* }" && words=put || words=failed ;;
     got) words=$(got "$argument") ;;
+    off) say "answer to off: off" && sync && poweroff -f ;;
     *) words="what is $question?" ;;
     esac
     say "answer to $line: $words"

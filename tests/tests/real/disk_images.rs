@@ -91,6 +91,7 @@ impl World {
             qemu_img: PathBuf::from("qemu-img"),
             network_devices: PathBuf::from("/sys/class/net"),
             proc: PathBuf::from("/proc"),
+            log_dir: place("log"),
             bandwidth_mib_per_s_max: None,
         };
         let host = HostSources {

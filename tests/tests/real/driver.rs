@@ -85,6 +85,7 @@ pub(crate) fn driver_at(
         qemu_img: PathBuf::from("qemu-img"),
         network_devices: PathBuf::from(format!("/proc/{}/root/sys/class/net", machine.init_pid())),
         proc: PathBuf::from("/proc"),
+        log_dir: machine.outside("/var/log/libvirt/qemu"),
         bandwidth_mib_per_s_max: None,
     };
     let free = || {

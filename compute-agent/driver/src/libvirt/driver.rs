@@ -31,11 +31,11 @@ use berth_domain::vm::BootSource;
 use super::error::error_of;
 use super::memory::Looks;
 use super::{
-    Connection, Domain, DomainState, Kind, Migration, XmlView, console, disk, inspect, paused,
-    peer, progress, running, send,
+    Connection, Domain, DomainState, Kind, Migration, XmlView, console, disk, ending, inspect,
+    paused, peer, progress, running, send,
 };
 use crate::disks::{DiskReader, DiskWriter};
-use crate::domain::{DomainSpec, Draft, Force, Known, Other, Sending};
+use crate::domain::{DomainSpec, Draft, Ending, Force, Known, Other, Sending};
 use crate::driver::{Chunk, Driver, Eraser, Info};
 use crate::error::Error;
 use crate::image::Size;
@@ -79,6 +79,8 @@ pub struct Config {
     pub network_devices: PathBuf,
     /// The kernel's files about processes, `/proc`.
     pub proc: PathBuf,
+    /// The logs of QEMU's processes, as libvirt writes them.
+    pub log_dir: PathBuf,
     /// The most that a transfer may take of the network.
     pub bandwidth_mib_per_s_max: Option<u64>,
 }
@@ -365,6 +367,10 @@ impl Driver for LibvirtDriver {
             version: qemu.to_string(),
             migration_uri: self.config.migration_uri.clone(),
         })
+    }
+
+    fn ending(&self, vm: &VmName) -> Option<Ending> {
+        ending::of(&self.config.log_dir, vm)
     }
 
     fn create(&self, guest: &DomainSpec) -> Result<(), Error> {

@@ -23,6 +23,7 @@ mod disk;
 #[allow(unsafe_code)]
 mod domain;
 pub mod driver;
+mod ending;
 mod error;
 #[allow(unsafe_code)]
 mod ffi;

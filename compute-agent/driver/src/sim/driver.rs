@@ -28,7 +28,7 @@ use super::pmem::Contents;
 use super::progress::Underway;
 use super::story::Story;
 use crate::disks::{self, DiskReader, DiskWriter, Hooks};
-use crate::domain::{DomainSpec, Draft, Force, Known, Other, Sending};
+use crate::domain::{DomainSpec, Draft, Ending, Force, Known, Other, Sending};
 use crate::driver::{Chunk, Driver, Info};
 use crate::error::Error;
 use crate::request::FreePages;
@@ -246,6 +246,10 @@ impl Driver for SimDriver {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             migration_uri: self.migration_uri.clone(),
         })
+    }
+
+    fn ending(&self, vm: &VmName) -> Option<Ending> {
+        self.shared.lock().host.ending(vm)
     }
 
     fn create(&self, domain: &DomainSpec) -> Result<(), Error> {

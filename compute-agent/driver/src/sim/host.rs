@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use berth_domain::agent::{DomainState, DomainStatus};
 use berth_domain::id::{ClaimId, TimeMs, VmUid};
-use berth_domain::name::PmemName;
+use berth_domain::name::{PmemName, VmName};
 use berth_domain::topology::{CellId, HostTopology};
 use serde::{Deserialize, Serialize};
 
@@ -29,7 +29,7 @@ use super::console::Console;
 use super::disks::Images;
 use super::memory::Machine;
 use super::pmem::Contents;
-use crate::domain::{DomainSpec, Known, Other};
+use crate::domain::{DomainSpec, Ending, Known, Other};
 use crate::error::Error;
 
 /// How far a simulated guest is.
@@ -70,6 +70,9 @@ pub struct Domain {
     /// The configured share of its memory that it touches, in percent; see `memory`.
     #[serde(default)]
     pub active_percent: Option<u64>,
+    /// Whether it shut itself down, or was requested to, rather than crashed.
+    #[serde(default)]
+    pub shut_down: bool,
 }
 
 impl Domain {
@@ -260,7 +263,7 @@ impl Host {
         match self.domains.get(&vm).map(|d| &d.phase) {
             None | Some(Phase::Stopped) => Ok(()),
             Some(Phase::Running) => {
-                self.crash(now, vm);
+                self.end(now, vm, Ending::ShutDown);
                 Ok(())
             }
             Some(
@@ -516,12 +519,29 @@ impl Host {
 
     /// Lets a running guest crash.
     pub fn crash(&mut self, now: TimeMs, vm: VmUid) {
+        self.end(now, vm, Ending::Crashed);
+    }
+
+    /// Lets a running guest end by itself.
+    fn end(&mut self, now: TimeMs, vm: VmUid, ending: Ending) {
         if let Some(domain) = self.domains.get_mut(&vm)
             && domain.phase == Phase::Running
         {
             domain.console.pause(now);
             domain.phase = Phase::Stopped;
+            domain.shut_down = ending == Ending::ShutDown;
         }
+    }
+
+    /// Returns how a guest ended, if it is here and did.
+    #[must_use]
+    pub fn ending(&self, vm: &VmName) -> Option<Ending> {
+        let is_it = |domain: &&Domain| domain.spec.vm == *vm && domain.phase == Phase::Stopped;
+        let domain = self.domains.values().find(is_it)?;
+        Some(match domain.shut_down {
+            true => Ending::ShutDown,
+            false => Ending::Crashed,
+        })
     }
 
     /// Returns the console of a guest that is here.
@@ -541,6 +561,7 @@ impl Host {
             console,
             migration_error: None,
             active_percent: None,
+            shut_down: false,
         };
         self.domains.insert(spec.uid, domain);
     }

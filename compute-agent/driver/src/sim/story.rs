@@ -3,6 +3,7 @@
 //! ```text
 //! other 5b0c7e0a-0000-4000-8000-000000000001 by-hand    a domain appears that Berth did not make
 //! crash web1                                            the guest of this name stops by itself
+//! shutdown web1                                         it shuts itself down
 //! lose web1                                             the hypervisor forgets the guest
 //! take 0 2048 100             another process has so many pages of so many KiB of this cell, from now on
 //! break web1                  the connection over which the guest is sent breaks, now or when it is
@@ -37,7 +38,7 @@ use crate::domain::Other;
 use crate::error::Error;
 
 /// What a line can be, as errors list it.
-const LINES: &str = "other UUID NAME, crash NAME, lose NAME, take CELL KIB COUNT, break NAME, \
+const LINES: &str = "other UUID NAME, crash NAME, shutdown NAME, lose NAME, take CELL KIB COUNT, break NAME, \
                      refuse CALL COUNT, hold CALL, let CALL, room MIB, active NAME PERCENT, \
                      swap MIB, pressure SOME FULL";
 
@@ -87,6 +88,10 @@ fn happen(line: &str, now: TimeMs, host: &mut Host, orders: &mut Orders) -> Resu
             name: name.to_owned(),
         }),
         ["crash", name] => host.crash(now, named(host, name)?),
+        ["shutdown", name] => {
+            let vm = named(host, name)?;
+            host.shutdown(now, vm).map_err(|error| error.to_string())?;
+        }
         ["lose", name] => host.lose(named(host, name)?),
         ["take", cell, size_kib, count] => {
             let cell = CellId(number(cell)?);
