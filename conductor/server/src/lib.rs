@@ -19,6 +19,7 @@
 //! | `scheduler`, `agents` | the calls themselves |
 //! | `host_check` | checks of hosts and of the connections between them |
 //! | `fence` | the fence command: proof that a host is off |
+//! | `restarts` | restarts by policy: when VMs are started that no user requests |
 //! | `registration` | telling the cluster that this conductor is there |
 //! | [`config`], [`flags`] | its configuration and its command line |
 //! | [`server`], [`process`] | all of it, as one of several in a process or as one process |
@@ -41,6 +42,7 @@ mod phases;
 mod power;
 pub mod process;
 mod registration;
+mod restarts;
 mod scheduler;
 pub mod server;
 mod service;

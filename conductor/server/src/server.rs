@@ -28,6 +28,7 @@ use crate::error::Error;
 use crate::fence::FenceCommand;
 use crate::host_check::Checks;
 use crate::registration;
+use crate::restarts;
 use crate::scheduler::Scheduler;
 use crate::service::ConductorApi;
 use crate::supervisor::{self, Settings};
@@ -151,6 +152,11 @@ impl Conductor {
             stopping: stopping.clone(),
             checks: Checks::new(),
         };
+        let mut restarting = tokio::spawn(restarts::run(
+            api.clone(),
+            settings.takeover_interval,
+            stopping.clone(),
+        ));
         let certificates = self.tls.clone();
         let certificates = certificates.map(|tls| tokio::spawn(tls.follow(stopping.clone())));
         let routes = Routes::new(ConductorServiceServer::new(api))
@@ -172,6 +178,7 @@ impl Conductor {
                 Ok(Ok(())) | Err(_) => Error::Task("the server"),
             }),
             _ = &mut supervisor => Err(Error::Task("the supervisor")),
+            _ = &mut restarting => Err(Error::Task("restarts by policy")),
         };
         stopping.cancel();
         if !supervisor.is_finished() && supervisor.await.is_err() {
@@ -184,6 +191,9 @@ impl Conductor {
         }
         if registration.await.is_err() {
             tracing::error!("the registration failed");
+        }
+        if !restarting.is_finished() && restarting.await.is_err() {
+            tracing::error!("restarting by policy failed");
         }
         if learning.await.is_err() {
             tracing::error!("learning the schedulers failed");

@@ -79,7 +79,7 @@ impl ConductorApi {
     }
 
     /// Like [`begin_operation`](Self::begin_operation), of what may be done without an operation.
-    async fn begin_some<F>(&self, begin: F) -> Result<Option<Operation>, Refusal>
+    pub(crate) async fn begin_some<F>(&self, begin: F) -> Result<Option<Operation>, Refusal>
     where
         F: Future<Output = Result<Option<Begun>, Refusal>> + Send + 'static,
     {

@@ -19,6 +19,7 @@ mod host_check;
 mod learnt_schedulers;
 mod placement_cli;
 mod processes;
+mod restarts;
 mod scenarios_disks;
 mod scenarios_drain;
 mod scenarios_failover;

@@ -21,8 +21,8 @@ use uuid::Uuid;
 
 use super::context::Context;
 use super::keyed::open;
+use super::refusal;
 use super::scheduler::{Parts, operation_of};
-use super::{refusal, wall};
 
 /// How many restarts are listed at most.
 const RESTARTS_MAX: u32 = 256;
@@ -89,7 +89,8 @@ impl PowerService for PowerApi {
             max => max.min(RESTARTS_MAX),
         };
         let state = self.0.state(ReadConsistency::Linearizable.into()).await?;
-        let now = wall().max(state.time());
+        // The clock by which the restart is decided on when it begins.
+        let (now, _) = self.0.times(state.time());
         let due = state.due_restarts(now, max as usize);
         Ok(Response::new(v1::GetDueRestartsResponse {
             vms: due.vms.iter().map(|vm| vm.resource_name()).collect(),

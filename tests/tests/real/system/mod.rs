@@ -11,6 +11,7 @@
 
 mod cluster;
 mod disks;
+mod restarts;
 mod transfers;
 mod verdict;
 mod volumes;
@@ -29,6 +30,8 @@ pub(crate) fn guests_move_between_real_hosts() {
     transfers::a_user_stops_a_transfer(&system);
     transfers::a_guest_arrives_by_post_copy(&system);
     transfers::the_destinations_libvirtd_dies(&mut system);
+    transfers::the_destinations_libvirtd_dies_while_it_starts(&mut system);
+    restarts::guests_are_started_again(&system);
     what_does_not_fit_is_refused(&system);
     a_migration_outlives_the_leader(&mut system);
     a_guest_takes_disk_and_network_along(&system);

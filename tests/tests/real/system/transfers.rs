@@ -3,6 +3,9 @@
 //!
 //! All of them leave `a` and `b` on `host-b`, and `host-a` empty, as they find them.
 
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
 use berth_domain::migration::{Migration, State};
 use berth_domain::operation::Operation;
 use serde_json::Value;
@@ -89,12 +92,47 @@ pub(crate) fn a_guest_arrives_by_post_copy(system: &System) {
     );
 }
 
+/// A libvirtd that is killed while it starts the arriving guest, at any moment of that, leaves nothing
+/// that would keep the migration from being settled.
+pub(crate) fn the_destinations_libvirtd_dies_while_it_starts(system: &mut System) {
+    let before = runs_on(system, "a", "host-b");
+    for after_ms in [0, 60, 130, 250] {
+        let known = processes_of_a();
+        let started = system.json(&["vm", "migrate", "a", "--host", "host-a", "--no-wait"]);
+        let operation = started["operation"].as_str().expect("an id");
+        let deadline = Instant::now() + PATIENCE;
+        while processes_of_a() == known {
+            assert!(Instant::now() < deadline, "no process of a second guest");
+        }
+        std::thread::sleep(Duration::from_millis(after_ms));
+        system.machine_mut("host-a").kill_libvirtd().unwrap();
+        system.machine_mut("host-a").restart_libvirtd().unwrap();
+        let _: Result<Value, String> = system.ask(&["operation", "wait", operation]);
+        assert_eq!(runs_on(system, "a", "host-b"), before, "{after_ms} ms");
+        assert!(domains(system, "host-a").is_empty());
+        assert!(system.claims("host-a").is_empty());
+    }
+    hosts_agree(system);
+}
+
+/// Returns the QEMU processes of `a`, on whichever host.
+fn processes_of_a() -> BTreeSet<u32> {
+    let entries = std::fs::read_dir("/proc").expect("it is mounted");
+    let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    pids.filter(|pid| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line);
+        line.contains("qemu-system") && line.contains("guest=a,")
+    })
+    .collect()
+}
+
 /// While the destination's hypervisor cannot be asked it is not known what it has of the guest; the
 /// guest runs meanwhile, and then it is known that it stayed.
 pub(crate) fn the_destinations_libvirtd_dies(system: &mut System) {
     let before = runs_on(system, "a", "host-b");
     let slow = begin(system, &[]);
-    // A libvirtd that is killed while it starts the guest's process never gets over it.
+    // What follows when it is killed earlier is another case.
     eventually("memory that is sent", || is_sending(system, "a", "host-b"));
     system.machine_mut("host-a").kill_libvirtd().unwrap();
     let console = system.console("a");
