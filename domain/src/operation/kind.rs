@@ -96,6 +96,28 @@ impl Kind {
         }
     }
 
+    /// Returns how a host is drained, for a drain.
+    #[must_use]
+    pub fn drain(&self) -> Option<&DrainSpec> {
+        match self {
+            Self::DrainHost(spec) => Some(spec),
+            Self::Boot
+            | Self::Delete
+            | Self::LiveMigrate { .. }
+            | Self::ColdMigrate { .. }
+            | Self::RevertResize { .. }
+            | Self::ConfirmResize { .. }
+            | Self::Evacuate { .. }
+            | Self::Shelve
+            | Self::Unshelve
+            | Self::Stop { .. }
+            | Self::Start
+            | Self::Reboot { .. }
+            | Self::Rebuild { .. }
+            | Self::Snapshot { .. } => None,
+        }
+    }
+
     /// Returns the migration whose claim on a destination it holds, if it holds one: a revert is
     /// about a migration, but holds nothing for it.
     #[must_use]

@@ -13,7 +13,7 @@ use berth_domain::fence::may_evacuate;
 use berth_domain::host::Liveness;
 use berth_domain::id::TimeMs;
 use berth_domain::name::{HostName, VmName};
-use berth_domain::operation::{Kind, Operation};
+use berth_domain::operation::Operation;
 use berth_domain::vm::{self, Due, RestartAction, Vm};
 
 use crate::state::State;
@@ -139,22 +139,6 @@ impl State {
 }
 
 fn is_evacuation_by_policy(operation: &Operation, host: &HostName) -> bool {
-    let by_policy = match &operation.kind {
-        Kind::DrainHost(spec) => spec.by_policy,
-        Kind::Boot
-        | Kind::Delete
-        | Kind::LiveMigrate { .. }
-        | Kind::ColdMigrate { .. }
-        | Kind::RevertResize { .. }
-        | Kind::ConfirmResize { .. }
-        | Kind::Evacuate { .. }
-        | Kind::Shelve
-        | Kind::Unshelve
-        | Kind::Stop { .. }
-        | Kind::Start
-        | Kind::Reboot { .. }
-        | Kind::Rebuild { .. }
-        | Kind::Snapshot { .. } => false,
-    };
+    let by_policy = operation.kind.drain().is_some_and(|spec| spec.by_policy);
     by_policy && operation.drain().is_some_and(|drain| drain.host == *host)
 }

@@ -211,7 +211,7 @@ impl<J: Journal> Transaction<'_, J> {
             let message = format!("vm {vm} is not on host {}", drain.host);
             return Err(precondition("VM_NOT_ON_HOST", message).with("vm", vm));
         }
-        let spec = spec_of(&operation);
+        let spec = operation.kind.drain();
         let by_policy = spec.is_some_and(|spec| spec.by_policy);
         if let Some(vm) = known.filter(|vm| by_policy && !vm.restarts.permits(self.now())) {
             return Err(used_up(vm));
@@ -314,7 +314,7 @@ impl<J: Journal> Transaction<'_, J> {
     /// Ends a drain that has nothing more to do, and writes it.
     pub(super) fn settle_drain(&mut self, mut operation: Operation, mut drain: Drain) -> Reply {
         if drain.moving().next().is_none() {
-            let by_policy = spec_of(&operation).is_some_and(|spec| spec.by_policy);
+            let by_policy = operation.kind.drain().is_some_and(|spec| spec.by_policy);
             if !operation.cancelled && !by_policy && drain.waiting().next().is_none() {
                 self.add_arrived(&mut drain);
             }
@@ -347,7 +347,7 @@ impl<J: Journal> Transaction<'_, J> {
 
     fn end_drain(&mut self, operation: &mut Operation, drain: &mut Drain) {
         let ends_cordon =
-            operation.cancelled || spec_of(operation).is_some_and(|spec| spec.by_policy);
+            operation.cancelled || operation.kind.drain().is_some_and(|spec| spec.by_policy);
         let uncordons = ends_cordon && self.has_cordoned(operation.id, &drain.host);
         if uncordons {
             let uncordoned = self.change_host(&drain.host, Host::uncordon);
@@ -388,26 +388,6 @@ impl<J: Journal> Transaction<'_, J> {
         }
         fence(operation, epoch)?;
         Ok(((**operation).clone(), drain.clone()))
-    }
-}
-
-fn spec_of(operation: &Operation) -> Option<DrainSpec> {
-    match &operation.kind {
-        Kind::DrainHost(spec) => Some(*spec),
-        Kind::Boot
-        | Kind::Delete
-        | Kind::LiveMigrate { .. }
-        | Kind::ColdMigrate { .. }
-        | Kind::RevertResize { .. }
-        | Kind::ConfirmResize { .. }
-        | Kind::Evacuate { .. }
-        | Kind::Shelve
-        | Kind::Unshelve
-        | Kind::Stop { .. }
-        | Kind::Start
-        | Kind::Reboot { .. }
-        | Kind::Rebuild { .. }
-        | Kind::Snapshot { .. } => None,
     }
 }
 

@@ -73,17 +73,26 @@ fn find(world: &mut World, name: &str, absence: Option<Absence>) {
     world.run(note).unwrap();
 }
 
-/// Begins to start a VM by its policy; nothing where it is left stopped.
-fn restart(world: &mut World, vm: &str) -> Result<Option<OperationId>, Refusal> {
+fn begin(
+    world: &mut World,
+    vm: &str,
+    kind: Kind,
+    by_policy: bool,
+) -> Result<(OperationId, Reply), Refusal> {
     let operation = operation_id(world.fresh());
     let begin = Command::BeginPower {
         operation,
         vm: vm_name(vm),
-        kind: Kind::Start,
+        kind,
         lease: world.lease(),
-        by_policy: true,
+        by_policy,
     };
-    let reply = world.run(begin)?;
+    world.run(begin).map(|reply| (operation, reply))
+}
+
+/// Begins to start a VM by its policy; nothing where it is left stopped.
+fn restart(world: &mut World, vm: &str) -> Result<Option<OperationId>, Refusal> {
+    let (operation, reply) = begin(world, vm, Kind::Start, true)?;
     Ok((reply != Reply::None).then_some(operation))
 }
 
@@ -212,15 +221,8 @@ fn restarts_are_used_up_and_a_user_begins_again() {
 }
 
 fn user_starts(world: &mut World) {
-    let operation = operation_id(world.fresh());
-    let begin = Command::BeginPower {
-        operation,
-        vm: vm_name("a"),
-        kind: Kind::Start,
-        lease: world.lease(),
-        by_policy: false,
-    };
-    world.run(begin).unwrap();
+    let begun = begin(world, "a", Kind::Start, false);
+    let (operation, _) = begun.unwrap();
     end(world, operation, GuestPower::On);
     let after = vm(world, "a");
     assert_eq!(after.state, VmState::Active);
@@ -237,15 +239,8 @@ fn a_failed_start_of_a_user_leaves_the_vm_stopped() {
     world.boot("a", &pinned(1), "h1");
     set(&mut world, "a", policy(RESTART, RESTART)).unwrap();
     find(&mut world, "a", Some(Absence::Stopped));
-    let operation = operation_id(world.fresh());
-    let begin = Command::BeginPower {
-        operation,
-        vm: vm_name("a"),
-        kind: Kind::Start,
-        lease: world.lease(),
-        by_policy: false,
-    };
-    world.run(begin).unwrap();
+    let begun = begin(&mut world, "a", Kind::Start, false);
+    let (operation, _) = begun.unwrap();
     end(&mut world, operation, GuestPower::Off);
     assert_eq!(vm(&world, "a").state, VmState::Stopped);
     assert_eq!(due(&world), []);
@@ -273,14 +268,9 @@ fn a_policy_is_set_once_and_checked() {
         assert_eq!(refused.reason, "INVALID_RESTART_POLICY");
     }
     find(&mut world, "a", Some(Absence::Stopped));
-    let other = Command::BeginPower {
-        operation: operation_id(world.fresh()),
-        vm: vm_name("a"),
-        kind: Kind::Reboot { timeout_ms: 0 },
-        lease: world.lease(),
-        by_policy: true,
-    };
-    assert_eq!(world.run(other).unwrap_err().reason, "KIND_NOT_ALLOWED");
+    let reboot = Kind::Reboot { timeout_ms: 0 };
+    let refused = begin(&mut world, "a", reboot, true).unwrap_err();
+    assert_eq!(refused.reason, "KIND_NOT_ALLOWED");
 }
 
 fn begin_evacuation(world: &mut World, host: &str) -> Result<OperationId, Refusal> {
@@ -393,15 +383,8 @@ fn a_dead_host_is_evacuated_by_policy() {
 }
 
 fn stop(world: &mut World, name: &str) {
-    let operation = operation_id(world.fresh());
-    let begin = Command::BeginPower {
-        operation,
-        vm: vm_name(name),
-        kind: Kind::Stop { timeout_ms: 0 },
-        lease: world.lease(),
-        by_policy: false,
-    };
-    world.run(begin).unwrap();
+    let begun = begin(world, name, Kind::Stop { timeout_ms: 0 }, false);
+    let (operation, _) = begun.unwrap();
     world.log(operation, Step::Stop, Mark::Started).unwrap();
     let ended = Effect::EndPower {
         power: GuestPower::Off,
