@@ -12,6 +12,20 @@ use berth_tls::Role;
 use super::{Answer, Cluster, certs, eventually};
 
 impl Cluster {
+    /// Lets something happen on a simulated host by itself: a line of its story file.
+    ///
+    /// # Panics
+    ///
+    /// When the file cannot be written.
+    pub fn happens(&self, host: &str, line: &str) {
+        use std::io::Write as _;
+        let path = self.story_file(host);
+        let mut options = std::fs::OpenOptions::new();
+        let file = options.create(true).append(true).open(path);
+        let written = file.and_then(|mut file| writeln!(file, "{line}"));
+        written.expect("the story file can be written");
+    }
+
     /// Runs `berth --output json` with these arguments, whatever comes of it.
     #[track_caller]
     #[must_use]

@@ -23,15 +23,6 @@ fn cluster() -> Cluster {
     cluster
 }
 
-/// Lets happen on a host what nobody asked for.
-fn happens(cluster: &Cluster, host: &str, line: &str) {
-    use std::io::Write as _;
-    let path = cluster.story_file(host);
-    let mut options = std::fs::OpenOptions::new();
-    let mut file = options.create(true).append(true).open(path).unwrap();
-    writeln!(file, "{line}").unwrap();
-}
-
 fn host(cluster: &Cluster, name: &str) -> Result<Value, String> {
     cluster.ask(&["host", "show", name])
 }
@@ -56,7 +47,7 @@ fn what_hypervisors_have_is_compared_with_what_is_claimed() {
     let cluster = cluster();
     let _ = cluster.boot("a", "pinned", "h1");
     let _ = cluster.boot("b", "pinned", "h1");
-    happens(&cluster, "h1", &format!("other {BY_HAND} by-hand"));
+    cluster.happens("h1", &format!("other {BY_HAND} by-hand"));
     let told = eventually("the foreign domain is told", || {
         let told = host(&cluster, "h1")?["host"]["unknown"].clone();
         let is_one = told.as_array().is_some_and(|all| all.len() == 1);
@@ -64,9 +55,9 @@ fn what_hypervisors_have_is_compared_with_what_is_claimed() {
     });
     assert_eq!(told[0]["name"], "by-hand");
     assert_eq!(told[0]["is_ours"], false);
-    happens(&cluster, "h1", "crash a");
+    cluster.happens("h1", "crash a");
     is_told(&cluster, "a", &"Stopped".into());
-    happens(&cluster, "h1", "lose b");
+    cluster.happens("h1", "lose b");
     is_told(&cluster, "b", &"Missing".into());
     assert_eq!(
         host(&cluster, "h1").unwrap()["host"]["unknown"],
@@ -209,9 +200,9 @@ fn memory_signals_follow_what_guests_touch() {
     let before = touched(&cluster, given_kib / 2);
     assert_eq!(before["pressure"], Value::Null, "nobody measures it");
     assert_eq!(before["swap"]["total_kib"], 0);
-    happens(&cluster, "h1", "swap 4096");
-    happens(&cluster, "h1", "pressure 12.5 3.25");
-    happens(&cluster, "h1", "active a 100");
+    cluster.happens("h1", "swap 4096");
+    cluster.happens("h1", "pressure 12.5 3.25");
+    cluster.happens("h1", "active a 100");
     let after = touched(&cluster, given_kib);
     let free = |signals: &Value| signals["memory"]["free_kib"].as_u64().unwrap();
     assert_eq!(free(&before) - free(&after), given_kib / 2);

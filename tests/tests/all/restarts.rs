@@ -21,15 +21,6 @@ fn cluster() -> Cluster {
     cluster
 }
 
-/// Lets something happen on a host by itself.
-fn happens(cluster: &Cluster, host: &str, line: &str) {
-    use std::io::Write as _;
-    let path = cluster.story_file(host);
-    let mut options = std::fs::OpenOptions::new();
-    let mut file = options.create(true).append(true).open(path).unwrap();
-    writeln!(file, "{line}").unwrap();
-}
-
 fn vm(cluster: &Cluster, name: &str) -> Result<Value, String> {
     Ok(cluster.ask(&["vm", "show", name])?["vm"].clone())
 }
@@ -57,7 +48,7 @@ fn others_are_restarted(cluster: &Cluster, host: &str) {
     let _ = cluster.boot("other", "pinned", host);
     cluster.run(&["vm", "set-restart", "other", "--on-crash", "restart"]);
     for count in 1..=2 {
-        happens(cluster, host, "crash other");
+        cluster.happens(host, "crash other");
         let _ = is_restarted(cluster, "other", count);
     }
 }
@@ -81,7 +72,7 @@ fn a_guest_that_crashed_is_started_and_one_that_shut_down_is_not() {
         cluster.run(&["vm", "set-restart", name, "--on-crash", "restart"]);
     }
     for line in ["crash a", "lose b", "shutdown c", "crash d"] {
-        happens(&cluster, "h1", line);
+        cluster.happens("h1", line);
     }
     let _ = is_restarted(&cluster, "a", 1);
     let _ = is_restarted(&cluster, "b", 1);
@@ -103,9 +94,9 @@ fn a_guest_whose_restarts_are_used_up_stays_off_until_it_is_started() {
     let _ = cluster.boot("a", "pinned", "h1");
     let set = ["vm", "set-restart", "a", "--on-crash", "restart"];
     cluster.run(&[&set[..], &["--restarts-per-hour", "1"]].concat());
-    happens(&cluster, "h1", "crash a");
+    cluster.happens("h1", "crash a");
     let _ = is_restarted(&cluster, "a", 1);
-    happens(&cluster, "h1", "crash a");
+    cluster.happens("h1", "crash a");
     eventually("it is left stopped", || {
         let vm = vm(&cluster, "a")?;
         let is_left = vm["state"] == "Stopped" && !vm["restarts"]["gave_up_at"].is_null();
@@ -161,7 +152,7 @@ fn the_vms_of_a_dead_host_are_started_elsewhere_by_their_policy() {
         is_open.then_some(()).ok_or(format!("{host}"))
     });
     // As if its machine had restarted.
-    happens(&cluster, "h1", "lose c");
+    cluster.happens("h1", "lose c");
     is_marked(&cluster, "c", "Missing");
     let set = ["vm", "set-restart", "c", "--on-host-failure", "restart"];
     cluster.run(&set);

@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
-use std::io::Write as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
@@ -110,13 +109,6 @@ impl Stage {
         assert!(!directory.exists(), "on {host}: {left:?}");
     }
 
-    fn tell(&self, host: &str, line: &str) {
-        let mut options = OpenOptions::new();
-        let file = options.create(true).append(true);
-        let mut file = file.open(self.cluster.story_file(host)).expect("a file");
-        writeln!(file, "{line}").expect("a line");
-    }
-
     #[track_caller]
     fn is(&self, state: &str, host: &str) {
         let shown = self.cluster.json(&["vm", "show", "d"]);
@@ -137,7 +129,7 @@ impl Stage {
     #[track_caller]
     fn begin_and_hold(&self) -> (String, String) {
         self.write(A, 48, 0x5a);
-        self.tell(B, "hold fetch");
+        self.cluster.happens(B, "hold fetch");
         let operation = self.cluster.begin(&["vm", "migrate", "d", "--cold"]);
         self.cluster.reaches(&operation, "FetchDisks", "Started");
         let list = self.cluster.json(&["migration", "list", "--vm", "d"]);
@@ -245,7 +237,7 @@ fn a_resize_keeps_both_until_it_is_confirmed_or_reverted() {
 fn a_destination_without_room_says_so_and_nothing_has_moved() {
     let stage = Stage::start();
     let before = stage.contents(A);
-    stage.tell(B, "room 16");
+    stage.cluster.happens(B, "room 16");
     let operation = stage.cluster.begin(&["vm", "migrate", "d", "--cold"]);
     let failed = stage.fails(&operation);
     assert_eq!(failed["reason"], "NO_ROOM_FOR_DISKS", "{failed:#}");
@@ -253,7 +245,7 @@ fn a_destination_without_room_says_so_and_nothing_has_moved() {
     stage.is("Active", A);
     assert_eq!(stage.contents(A), before);
     stage.has_nothing(B);
-    stage.tell(B, "room 1000");
+    stage.cluster.happens(B, "room 1000");
     stage.cluster.run(&["vm", "migrate", "d", "--cold"]);
     assert_eq!(stage.contents(B), before);
 }
@@ -272,7 +264,7 @@ fn agents_that_are_killed_in_the_middle_leave_nothing_half() {
             let agent = agents.iter_mut().find(|agent| agent.name == B);
             agent.expect("an agent").kill();
         }
-        stage.tell(B, "let fetch");
+        stage.cluster.happens(B, "let fetch");
         stage.restart_agent(killed);
         stage.cluster.succeeds(&operation);
         stage.is("Active", B);
@@ -293,7 +285,7 @@ fn a_fetch_says_how_far_it_is_and_is_given_up() {
     assert!(total >= 48 * MIB, "{progress:#}");
 
     stage.cluster.run(&["migration", "abort", &migration]);
-    stage.tell(B, "let fetch");
+    stage.cluster.happens(B, "let fetch");
     let failed = stage.fails(&operation);
     assert_eq!(failed["reason"], "OPERATION_CANCELLED", "{failed:#}");
     stage.is("Active", A);

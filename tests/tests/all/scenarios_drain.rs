@@ -3,8 +3,6 @@
 //! loopback; the hypervisor of the drained host holds transfers, so that the drain is interrupted in
 //! its middle.
 
-use std::fs::OpenOptions;
-use std::io::Write as _;
 use std::process::Command;
 
 use berth_tests::processes::{Cluster, Host, Process, eventually, verdict};
@@ -28,15 +26,8 @@ fn cluster(conductors: u32) -> Cluster {
     for vm in VMS {
         let _ = cluster.boot(vm, "one", "h1");
     }
-    tell(&cluster, "hold transfer");
+    cluster.happens("h1", "hold transfer");
     cluster
-}
-
-fn tell(cluster: &Cluster, line: &str) {
-    let mut options = OpenOptions::new();
-    let file = options.create(true).append(true);
-    let mut file = file.open(cluster.story_file("h1")).expect("a file");
-    writeln!(file, "{line}").expect("a line");
 }
 
 fn host_of(cluster: &Cluster, vm: &str) -> Value {
@@ -96,7 +87,7 @@ fn another_conductor_finishes_a_drain() {
     let number = cluster.conductors.iter().position(|c| c.name == holder);
     let number = number.expect("one of both");
     cluster.conductors[number].kill();
-    tell(&cluster, "let transfer");
+    cluster.happens("h1", "let transfer");
     cluster.succeeds(&drain);
     let log = cluster.conductors[1 - number].log();
     assert!(log.contains(&drain), "the other conductor took it over");
@@ -150,7 +141,7 @@ fn an_interrupted_command_leaves_its_drain_and_says_how_to_go_on() {
     for words in ["INTERRUPTED", "operation wait", "operation cancel", &drain] {
         assert!(said.contains(words), "{words}: {said}");
     }
-    tell(&cluster, "let transfer");
+    cluster.happens("h1", "let transfer");
     cluster.run(&["operation", "wait", &drain]);
     is_empty(&cluster);
 }
@@ -162,7 +153,7 @@ fn a_cancelled_drain_uncordons_and_lets_its_moves_end() {
     let _ = two_moves(&cluster, &drain);
     cluster.run(&["operation", "cancel", &drain]);
     assert_eq!(is_cordoned(&cluster), true, "moves are in progress");
-    tell(&cluster, "let transfer");
+    cluster.happens("h1", "let transfer");
     let ended = cluster.ends(&drain);
     assert_eq!(
         ended["outcome"]["Failed"]["reason"], "OPERATION_CANCELLED",
@@ -173,11 +164,11 @@ fn a_cancelled_drain_uncordons_and_lets_its_moves_end() {
     assert_eq!(stay.count(), VMS.len() - 2);
     // A host that was cordoned before stays so.
     cluster.run(&["host", "cordon", "h1"]);
-    tell(&cluster, "hold transfer");
+    cluster.happens("h1", "hold transfer");
     let drain = cluster.begin(&["host", "drain", "h1", "--parallel", "2"]);
     let _ = two_moves(&cluster, &drain);
     cluster.run(&["operation", "cancel", &drain]);
-    tell(&cluster, "let transfer");
+    cluster.happens("h1", "let transfer");
     let _ = cluster.ends(&drain);
     assert_eq!(is_cordoned(&cluster), true);
     verdict::holds(&cluster);

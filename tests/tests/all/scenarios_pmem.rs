@@ -5,7 +5,6 @@
 //! namespace, and whether a guest ever saw what another one wrote, or was erased under.
 
 use std::fs;
-use std::io::Write as _;
 
 use berth_tests::processes::{Answer, Cluster, Host, eventually, verdict};
 use serde_json::Value;
@@ -98,14 +97,6 @@ fn written(cluster: &Cluster, host: &str) -> Value {
     contents["written"].clone()
 }
 
-/// Has the simulated hypervisor of a host do what nobody asked for.
-fn happens(cluster: &Cluster, host: &str, line: &str) {
-    let path = cluster.story_file(host);
-    let mut options = fs::OpenOptions::new();
-    let mut file = options.create(true).append(true).open(path).unwrap();
-    writeln!(file, "{line}").unwrap();
-}
-
 /// Starts the first agent again.
 fn start_agent(cluster: &mut Cluster) {
     let Cluster {
@@ -152,14 +143,14 @@ fn nova_9_and_10_a_namespace_is_one_guests_and_the_next_ones_when_it_is_erased()
     assert_eq!(namespaces(&cluster, "c", "h1"), ["big"]);
     let left = namespaces(&cluster, "a", "h1").remove(0);
     // The delete is over at once; only the namespace is not free yet.
-    happens(&cluster, "h1", "hold erase");
+    cluster.happens("h1", "hold erase");
     cluster.run(&["vm", "delete", "a"]);
     let _ = cluster.berth(&["vm", "show", "a"]).refused(1);
     let waiting = releasing(&cluster, "h1");
     assert_eq!(waiting.len(), 1, "{waiting:#?}");
     assert_eq!(names(&waiting[0]["assignment"]), [left.as_str()]);
     let _ = boot(&cluster, "d", "small", "h1").refused(1);
-    happens(&cluster, "h1", "let erase");
+    cluster.happens("h1", "let erase");
     erased(&cluster, "h1", &[&left]);
     let _ = boot(&cluster, "d", "small", "h1").with_status(0);
     assert_eq!(namespaces(&cluster, "d", "h1"), [left.as_str()]);
@@ -229,7 +220,7 @@ fn a_live_migration_claims_like_namespaces_and_erases_what_it_leaves() {
         .berth(&post_copy)
         .refused(1)
         .saying(&["its persistent memory"]);
-    happens(&cluster, "h2", "refuse prepare 1");
+    cluster.happens("h2", "refuse prepare 1");
     let _ = cluster
         .berth(&["vm", "migrate", "a", "--host", "h2"])
         .refused(1);
@@ -324,14 +315,14 @@ fn namespaces_are_near_the_guests_first_cell() {
 fn an_erase_survives_its_agent_and_is_tried_until_it_works() {
     let mut cluster = start([mixed("h1")]);
     let _ = boot(&cluster, "a", "both", "h1").with_status(0);
-    happens(&cluster, "h1", "hold erase");
+    cluster.happens("h1", "hold erase");
     cluster.run(&["vm", "delete", "a"]);
     cluster.agents[0].kill();
     let _ = boot(&cluster, "b", "big", "h1").refused(1);
     start_agent(&mut cluster);
     assert_eq!(releasing(&cluster, "h1").len(), 1);
-    happens(&cluster, "h1", "refuse erase 1");
-    happens(&cluster, "h1", "let erase");
+    cluster.happens("h1", "refuse erase 1");
+    cluster.happens("h1", "let erase");
     eventually("a failure is told", || {
         let left = releasing(&cluster, "h1");
         let erasures = left.iter().flat_map(|claim| claim["erasures"].as_object());

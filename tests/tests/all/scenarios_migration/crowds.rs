@@ -26,7 +26,7 @@ fn a_drain_keeps_its_limit_while_others_boot() {
     for number in 0..5 {
         let _ = stage.cluster.boot(&format!("v{number}"), "one", "h1");
     }
-    stage.tell("h1", "hold transfer");
+    stage.cluster.happens("h1", "hold transfer");
     std::thread::scope(|scope| {
         let drain = scope.spawn(|| stage.cluster.berth(&DRAIN));
         let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -44,7 +44,7 @@ fn a_drain_keeps_its_limit_while_others_boot() {
             }
             assert_eq!(sending(&stage), 2);
         }));
-        stage.tell("h1", "let transfer");
+        stage.cluster.happens("h1", "let transfer");
         let answer = drain.join().expect("an answer");
         done.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         let drained = answer.with_status(0).json().unwrap();

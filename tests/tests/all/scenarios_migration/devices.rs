@@ -195,7 +195,7 @@ fn functions_are_given_back_when_a_boot_goes_elsewhere_and_never_given_twice() {
     stage.cluster.run(&["host", "cordon", "h3"]);
     let load = Cluster::create("load", "none");
     stage.cluster.run(&[&load[..], &["--host", "h2"]].concat());
-    stage.tell("h1", "refuse create 1");
+    stage.cluster.happens("h1", "refuse create 1");
     stage.cluster.run(&Cluster::create("g", "two"));
     assert_eq!(has(&stage, "g", 2), "h2", "h1 was less used, and refused");
     stage.cluster.run(&["vm", "delete", "g"]);

@@ -56,7 +56,7 @@ fn settled(stage: &mut Stage, host: &str, pins: &[u64], state: State) {
 #[test]
 fn a_guest_arrives_beside_one_that_has_its_cpus() {
     let mut stage = Stage::start();
-    stage.tell(A, "hold transfer");
+    stage.cluster.happens(A, "hold transfer");
     let (operation, _) = stage.begin("a", &["--host", B]);
     let sent = stage.is_seen(A, "a", "Sending");
     assert_eq!(sent.cpus, cpus("0-1"));
@@ -70,7 +70,7 @@ fn a_guest_arrives_beside_one_that_has_its_cpus() {
     nothing_changes(&mut stage);
     given(&stage, "0-1", "0-3");
 
-    stage.tell(A, "let transfer");
+    stage.cluster.happens(A, "let transfer");
     stage.cluster.succeeds(&operation);
     given(&stage, "", "0-3");
     settled(&mut stage, B, &[2, 3], State::Completed);
@@ -82,7 +82,7 @@ fn a_guest_arrives_beside_one_that_has_its_cpus() {
 #[test]
 fn a_claim_for_a_guest_that_has_not_come_survives_comparisons() {
     let mut stage = Stage::start();
-    stage.tell(B, "hold prepare");
+    stage.cluster.happens(B, "hold prepare");
     let (operation, _) = stage.begin("a", &["--host", B]);
     stage
         .cluster
@@ -98,7 +98,7 @@ fn a_claim_for_a_guest_that_has_not_come_survives_comparisons() {
     let claims = stage.claims(B);
     let held = claims.iter().find(|c| c.vm.as_str() == "a").unwrap();
     assert!(matches!(held.owner, Owner::Migration(_)), "{held:?}");
-    stage.tell(B, "let prepare");
+    stage.cluster.happens(B, "let prepare");
     stage.cluster.succeeds(&operation);
     given(&stage, "", "0-3");
     settled(&mut stage, B, &[2, 3], State::Completed);
@@ -108,10 +108,10 @@ fn a_claim_for_a_guest_that_has_not_come_survives_comparisons() {
 #[test]
 fn a_transfer_that_breaks_leaves_the_guest_and_nothing_else() {
     let mut stage = Stage::start();
-    stage.tell(A, "hold transfer");
+    stage.cluster.happens(A, "hold transfer");
     let (operation, _) = stage.begin("a", &["--host", B]);
     stage.is_seen(B, "a", "Receiving");
-    stage.tell(A, "break a");
+    stage.cluster.happens(A, "break a");
     let refusal = stage.fails(&operation);
     assert_eq!(refusal["reason"], "MIGRATION_FAILED", "{refusal:#}");
     let message = refusal["message"].as_str().unwrap();
@@ -120,7 +120,7 @@ fn a_transfer_that_breaks_leaves_the_guest_and_nothing_else() {
     settled(&mut stage, A, &[0, 1], State::Failed);
     assert!(!stage.guests(B).contains_key("a"));
     // Nothing of it is in the way of the next try.
-    stage.tell(A, "let transfer");
+    stage.cluster.happens(A, "let transfer");
     stage.cluster.run(&["vm", "migrate", "a", "--host", B]);
     settled(&mut stage, B, &[2, 3], State::Completed);
 }
@@ -135,8 +135,8 @@ fn a_transfer_that_breaks_leaves_the_guest_and_nothing_else() {
 fn pins_are_right_at_every_moment_of_a_rollback() {
     let mut stage = Stage::start();
     let history = History::of(&stage.cluster);
-    stage.tell(A, "hold transfer");
-    stage.tell(B, "hold cancel");
+    stage.cluster.happens(A, "hold transfer");
+    stage.cluster.happens(B, "hold cancel");
     let files = [A, B].map(|host| stage.cluster.guests_file(host));
     let is_over = AtomicBool::new(false);
     let seen = std::thread::scope(|scope| {
@@ -201,7 +201,7 @@ fn pins_are_right_at_every_moment_of_a_rollback() {
 fn rolled_back(stage: &mut Stage) {
     let (operation, _) = stage.begin("a", &["--host", B]);
     stage.is_seen(B, "a", "Receiving");
-    stage.tell(A, "break a");
+    stage.cluster.happens(A, "break a");
     // It has failed, and both sides know.
     assert!(stage.is_seen(A, "a", "Running").error.is_some());
     stage.is_seen(B, "a", "Prepared");
@@ -217,7 +217,7 @@ fn rolled_back(stage: &mut Stage) {
     let _ = refused
         .refused(1)
         .saying(&["NO_VALID_HOST", "0 free dedicated CPUs"]);
-    stage.tell(B, "let cancel");
+    stage.cluster.happens(B, "let cancel");
     stage.fails(&operation);
     given(stage, "0-1", "0-1");
     settled(stage, A, &[0, 1], State::Failed);

@@ -12,8 +12,8 @@ use super::stage::{A, B, Stage, all_cpus, cpus, host};
 #[test]
 fn what_takes_too_long_meets_the_action_that_was_chosen() {
     let stage = Stage::start();
-    stage.tell(A, "hold transfer");
-    stage.tell(B, "hold transfer");
+    stage.cluster.happens(A, "hold transfer");
+    stage.cluster.happens(B, "hold transfer");
     let after = ["--timeout-ms", "1000", "--timeout-action"];
     let begin = |to: &str, action: &[&str]| {
         stage.begin("a", &[&["--host", to][..], &after, action].concat())
@@ -51,8 +51,8 @@ fn what_takes_too_long_meets_the_action_that_was_chosen() {
 #[test]
 fn a_post_copy_whose_link_is_cut_is_unsettled_until_somebody_ends_it() {
     let mut stage = Stage::start();
-    stage.tell(A, "hold transfer");
-    stage.tell(A, "hold post-copy");
+    stage.cluster.happens(A, "hold transfer");
+    stage.cluster.happens(A, "hold post-copy");
     let (operation, migration) = stage.begin("a", &["--host", B, "--post-copy"]);
     stage.is_seen(A, "a", "Sending");
     stage
@@ -62,7 +62,7 @@ fn a_post_copy_whose_link_is_cut_is_unsettled_until_somebody_ends_it() {
     // It runs on the other side: it is not stopped any more.
     let progress = stage.cluster.json(&["migration", "show", &migration]);
     assert_eq!(progress["state"], "Running", "{progress:#}");
-    stage.tell(A, "break a");
+    stage.cluster.happens(A, "break a");
     stage.is_seen(A, "a", "Torn");
     stage.is_seen(B, "a", "Torn");
     let said = is_unsettled(&stage, &operation, &migration);
@@ -88,7 +88,7 @@ fn a_post_copy_whose_link_is_cut_is_unsettled_until_somebody_ends_it() {
     }
 
     for host in [A, B] {
-        stage.tell(host, "lose a");
+        stage.cluster.happens(host, "lose a");
     }
     let refusal = stage.fails(&operation);
     assert_eq!(refusal["reason"], "GUEST_ENDED", "{refusal:#}");
@@ -173,7 +173,7 @@ fn the_hypervisors_threads_run_on_nobody_elses_cpus() {
         }
         stage.cluster.run(&words);
         let _ = stage.cluster.boot("g", &name, A);
-        stage.tell(A, "hold transfer");
+        stage.cluster.happens(A, "hold transfer");
         let (operation, _) = stage.begin("g", &["--host", B]);
         stage.is_seen(A, "g", "Sending");
         stage.is_seen(B, "g", "Receiving");
@@ -202,7 +202,7 @@ fn the_hypervisors_threads_run_on_nobody_elses_cpus() {
             };
             assert_eq!(threads, expected, "{policy} on {name}");
         }
-        stage.tell(A, "let transfer");
+        stage.cluster.happens(A, "let transfer");
         stage.cluster.succeeds(&operation);
         stage.holds();
         stage.cluster.run(&["vm", "delete", "g"]);
@@ -288,16 +288,16 @@ fn is_given_up(stage: &Stage, operation: &str, reason: &str) {
 #[test]
 fn a_move_is_given_up_or_made_to_end_at_every_stage() {
     let stage = Stage::start();
-    stage.tell(B, "hold prepare");
+    stage.cluster.happens(B, "hold prepare");
     let (operation, migration) = stage.begin("a", &["--host", B]);
     stage
         .cluster
         .reaches(&operation, "PreLiveMigration", "Started");
     stage.cluster.run(&["migration", "abort", &migration]);
-    stage.tell(B, "let prepare");
+    stage.cluster.happens(B, "let prepare");
     is_given_up(&stage, &operation, "OPERATION_CANCELLED");
 
-    stage.tell(A, "hold transfer");
+    stage.cluster.happens(A, "hold transfer");
     let (operation, _) = stage.begin("a", &["--host", B]);
     stage.is_seen(B, "a", "Receiving");
     stage.cluster.run(&["operation", "cancel", &operation]);
@@ -311,8 +311,8 @@ fn a_move_is_given_up_or_made_to_end_at_every_stage() {
     stage.cluster.succeeds(&operation);
     assert_eq!(stage.cluster.pins_on("a", B), [2, 3]);
 
-    stage.tell(B, "hold transfer");
-    stage.tell(B, "hold post-copy");
+    stage.cluster.happens(B, "hold transfer");
+    stage.cluster.happens(B, "hold post-copy");
     let (operation, migration) = stage.begin("a", &["--host", A, "--post-copy"]);
     stage.is_seen(A, "a", "Receiving");
     stage
@@ -325,7 +325,7 @@ fn a_move_is_given_up_or_made_to_end_at_every_stage() {
         let is_said = shown["log"].to_string().contains("TRANSFER_GOES_ON");
         is_said.then_some(()).ok_or_else(|| format!("{shown:#}"))
     });
-    stage.tell(B, "let post-copy");
+    stage.cluster.happens(B, "let post-copy");
     stage.cluster.succeeds(&operation);
     let _ = stage.cluster.pins_on("a", A);
     stage.holds();
@@ -344,7 +344,7 @@ fn how_a_guest_is_sent_is_policy() {
     ];
     let more = ["migration.auto_converge=false", "migration.post_copy=true"];
     stage.cluster.run(&[&set[..], &more].concat());
-    stage.tell(A, "hold transfer");
+    stage.cluster.happens(A, "hold transfer");
     let (operation, _) = stage.begin("a", &["--host", B, "--downtime-ms", "500"]);
     stage
         .cluster
@@ -356,7 +356,7 @@ fn how_a_guest_is_sent_is_policy() {
         !transfer.auto_converge && transfer.post_copy,
         "{transfer:?}"
     );
-    stage.tell(A, "let transfer");
+    stage.cluster.happens(A, "let transfer");
     stage.cluster.succeeds(&operation);
     for (words, told) in [
         (["--bandwidth-mib-s", "0"], "bandwidth"),
@@ -428,12 +428,12 @@ fn disks_go_along_where_hosts_do_not_share_them() {
         ),
     ] {
         if bytes == 0 {
-            stage.tell(A, "hold transfer");
+            stage.cluster.happens(A, "hold transfer");
         }
         let (operation, migration) = stage.begin("d", more);
         let copied = watched(&stage, &migration)["disk"]["total"].as_u64();
         assert_eq!(copied, Some(bytes), "to {to}");
-        stage.tell(A, "let transfer");
+        stage.cluster.happens(A, "let transfer");
         stage.cluster.succeeds(&operation);
         let _ = stage.cluster.pins_on("d", to);
         stage.holds();

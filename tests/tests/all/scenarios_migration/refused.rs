@@ -142,7 +142,7 @@ fn hosts_that_refuse_are_followed_by_others_up_to_a_limit() {
         .run(&[&["flavor", "create", "paged"][..], &words, &specs].concat());
     let _ = stage.cluster.boot("g", "paged", A);
     for name in &names[1..] {
-        stage.tell(name, "take 0 2048 40");
+        stage.cluster.happens(name, "take 0 2048 40");
     }
     let operation = stage.cluster.begin(&["vm", "migrate", "g", "--host", B]);
     refused_by(&stage, &operation, 1);
@@ -154,7 +154,7 @@ fn hosts_that_refuse_are_followed_by_others_up_to_a_limit() {
     let operation = stage.cluster.begin(&["vm", "migrate", "g"]);
     refused_by(&stage, &operation, 4);
     // The last of four gives its pages back.
-    stage.tell("host-e", "take 0 2048 0");
+    stage.cluster.happens("host-e", "take 0 2048 0");
     let answer = people(&stage, &["vm", "migrate", "g"]);
     let migration = stage.last_migration("g").unwrap();
     assert_eq!(migration.destination.unwrap().as_str(), "host-e");
@@ -181,7 +181,7 @@ fn a_guest_that_is_stopped_for_its_move_is_stopped_for_each_host() {
         .run(&[&["flavor", "create", "pinned"][..], &words, &pinned].concat());
     let _ = stage.cluster.boot("g", "pinned", A);
     for name in others {
-        stage.tell(name, "refuse start 1");
+        stage.cluster.happens(name, "refuse start 1");
     }
     let operation = stage.cluster.begin(&["vm", "migrate", "g", "--cold"]);
     let refusal = stage.fails(&operation);
@@ -195,8 +195,8 @@ fn a_guest_that_is_stopped_for_its_move_is_stopped_for_each_host() {
     stage.holds();
 
     let [first, second, last] = tried.try_into().expect("three hosts");
-    stage.tell(&first, "refuse start 1");
-    stage.tell(&second, "refuse start 1");
+    stage.cluster.happens(&first, "refuse start 1");
+    stage.cluster.happens(&second, "refuse start 1");
     stage.cluster.run(&["vm", "migrate", "g", "--cold"]);
     let migration = stage.last_migration("g").unwrap();
     assert_eq!(migration.destination.unwrap().as_str(), last);

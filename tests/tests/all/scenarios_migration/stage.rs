@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::Write as _;
 
 use berth_domain::claim::{self, Claim};
 use berth_domain::cpu_set::CpuSet;
@@ -132,22 +131,13 @@ impl Stage {
         });
     }
 
-    /// Tells the hypervisor of a host what happens.
-    #[track_caller]
-    pub(crate) fn tell(&self, host: &str, line: &str) {
-        let mut options = fs::OpenOptions::new();
-        let file = options.create(true).append(true);
-        let mut file = file.open(self.cluster.story_file(host)).expect("a file");
-        writeln!(file, "{line}").expect("a line");
-    }
-
     /// Waits until what runs on a host was compared with what is claimed, from now on.
     #[track_caller]
     pub(crate) fn is_compared(&mut self, host: &str) {
         self.marks += 1;
         let name = format!("mark-{}", self.marks);
         let uuid = format!("5b0c7e0a-0000-4000-8000-{:012}", self.marks);
-        self.tell(host, &format!("other {uuid} {name}"));
+        self.cluster.happens(host, &format!("other {uuid} {name}"));
         eventually("a comparison", || {
             let shown = self.cluster.ask(&["host", "show", host])?;
             let unknown = shown["host"]["unknown"].as_array().cloned();
