@@ -161,7 +161,7 @@ pub struct AppliedCommand<M: Machine> {
     pub changes: Vec<RowChange>,
 }
 
-/// A state that came as a snapshot.
+/// A whole state: one that came as a snapshot, or that a reader requested.
 #[derive(Clone)]
 pub struct Replaced<M: Machine> {
     /// The state.

@@ -19,6 +19,7 @@
 mod apply;
 mod change;
 mod contradiction;
+mod history;
 mod persist;
 mod propose;
 mod reads;

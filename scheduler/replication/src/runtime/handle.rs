@@ -9,11 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use berth_store::{Member, Membership};
+use raft::eraftpb::Entry;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use crate::effects::{AppliedBatch, Position, Replaced, Role};
 use crate::error::Refused;
+use crate::history::{HistoryError, Reached};
 use crate::machine::Machine;
 use crate::replica::{Change, MemberStatus};
 use crate::retained::Retained;
@@ -324,6 +326,12 @@ pub(super) enum Request<M: Machine> {
     Read(Box<dyn ReadJob<M>>),
     ReadStale(Box<dyn ReadJob<M>>),
     Status(oneshot::Sender<Status>),
+    Snapshot(oneshot::Sender<Result<Replaced<M>, ReadError>>),
+    Log {
+        after: Reached,
+        bytes_max: u64,
+        reply: oneshot::Sender<Result<Vec<Entry>, HistoryError>>,
+    },
     AddMember {
         member: Member,
         reply: oneshot::Sender<Result<u64, MembershipError>>,
@@ -354,7 +362,12 @@ impl<M: Machine> Request<M> {
                 let _ = reply.send(Err(MembershipError::Stopped));
             }
             // Dropping these answers them.
-            Self::Read(_) | Self::ReadStale(_) | Self::Status(_) | Self::Checkpoint => {}
+            Self::Read(_)
+            | Self::ReadStale(_)
+            | Self::Status(_)
+            | Self::Snapshot(_)
+            | Self::Log { .. }
+            | Self::Checkpoint => {}
         }
     }
 }
@@ -362,7 +375,7 @@ impl<M: Machine> Request<M> {
 /// Sends requests to a member.
 pub struct Handle<M: Machine> {
     decisions: mpsc::Sender<Box<dyn Job<M>>>,
-    requests: mpsc::Sender<Request<M>>,
+    pub(super) requests: mpsc::Sender<Request<M>>,
     events: broadcast::Sender<Event<M>>,
     leader: watch::Receiver<Leader>,
     /// When a message of a leader arrived last.

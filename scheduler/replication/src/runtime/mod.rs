@@ -16,6 +16,7 @@
 //! error, and nothing that was not synchronised is acknowledged.
 
 mod handle;
+mod history;
 mod inbox;
 mod log_thread;
 mod owner;

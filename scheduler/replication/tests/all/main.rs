@@ -5,6 +5,7 @@
 //! | module | what it tests |
 //! |---|---|
 //! | `group` | three members in one process |
+//! | `history` | states with their place, and the entries between them |
 //! | `hung_disk` | three members of which one has a disk that does not answer |
 //! | `lost_history` | members that come back with an older disk |
 //! | `membership` | changes of the membership, and transfers of leadership |
@@ -14,6 +15,7 @@
 //! | `trio` | three members on disks in memory |
 
 mod group;
+mod history;
 mod hung_disk;
 mod lost_history;
 mod membership;

@@ -429,15 +429,20 @@ impl<M: Machine, D: Disk> Owner<M, D> {
     }
 
     fn rebuild_table(&mut self) {
-        let Some(machine) = self.replica.machine() else {
+        let Some(state) = self.snapshot() else {
             return;
         };
         // The thread was just started; if it is gone already, its report ends the member.
-        let _ = self.send_to_table(TableJob::Rebuild(Arc::new(Replaced {
-            machine: machine.clone(),
+        let _ = self.send_to_table(TableJob::Rebuild(Arc::new(state)));
+    }
+
+    /// Returns the applied state with its place in the log; nothing before the first one.
+    fn snapshot(&self) -> Option<Replaced<M>> {
+        Some(Replaced {
+            machine: self.replica.machine()?.clone(),
             position: self.replica.position(),
             membership: self.replica.membership().clone(),
-        })));
+        })
     }
 
     fn leader_member(&self) -> Option<Member> {

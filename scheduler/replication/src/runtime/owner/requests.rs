@@ -26,6 +26,18 @@ impl<M: Machine, D: Disk> Owner<M, D> {
                 // The caller may have gone.
                 let _ = reply.send(self.status());
             }
+            Request::Snapshot(reply) => {
+                // As above.
+                let _ = reply.send(self.snapshot().ok_or(ReadError::NoState));
+            }
+            Request::Log {
+                after,
+                bytes_max,
+                reply,
+            } => {
+                // As above.
+                let _ = reply.send(self.replica.applied_after(&after, bytes_max));
+            }
             Request::AddMember { member, reply } => self.add_member(member, reply),
             Request::Change {
                 changes,

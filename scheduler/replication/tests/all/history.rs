@@ -1,0 +1,138 @@
+//! Goal: any member gives its state and the entries behind an earlier one, with and without a leader,
+//! and these lead from the one to the other; what does not fit its log is refused. Method: three members
+//! on real disks, states read while commands are written, and replays of the entries between them.
+
+use berth_replication::effects::Replaced;
+use berth_replication::runtime::Handle;
+use berth_replication::{HistoryError, Machine as _, Reached, Replay};
+use berth_store::StateHash;
+use berth_testkit::replication::group::Group;
+use berth_testkit::replication::{Registers, add, set};
+
+type State = Replaced<Registers>;
+
+async fn snapshot(handle: &Handle<Registers>) -> State {
+    handle.snapshot().await.expect("it has a state")
+}
+
+/// Replays what a member's log has between two states, and compares where that leads.
+async fn compare(handle: &Handle<Registers>, earlier: &State, later: &State) {
+    let from = Reached::from(earlier.position);
+    let entries = handle.log_between(from, later.position.index).await;
+    let entries = entries.expect("the log has them");
+    let mut replay = Replay::new(earlier.machine.clone(), earlier.position);
+    for entry in &entries {
+        replay.apply(entry).expect("it is the next one");
+    }
+    assert_eq!(replay.position(), later.position);
+    assert!(replay.machine().rows().eq(later.machine.rows()));
+}
+
+async fn settled(handle: &Handle<Registers>, index: u64) -> State {
+    loop {
+        let state = snapshot(handle).await;
+        if state.position.index >= index {
+            return state;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_member_gives_what_lies_between_two_states() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let mut group = Group::start(folder.path(), 3).await;
+    let leader = group.leader().await;
+    let mut early = Vec::new();
+    for member in group.members.values() {
+        early.push(snapshot(&member.handle).await);
+    }
+    let mut last = 0;
+    for number in 0..200 {
+        // Parts are a megabyte: the log is read in several.
+        let value = "v".repeat(if number % 10 == 0 { 200 << 10 } else { 10 });
+        let command = match number % 2 {
+            0 => set(format!("k{}", number % 30), value),
+            _ => add("sum", number),
+        };
+        last = leader.propose(command).await.expect("commit").index;
+    }
+    let handles: Vec<_> = group.members.values().map(|m| m.handle.clone()).collect();
+    for (handle, early) in handles.iter().zip(&early) {
+        let late = settled(handle, last).await;
+        compare(handle, early, &late).await;
+        compare(handle, &late, &late).await;
+        // The state of one member is that of another at the same index.
+        compare(&handles[0], early, &late).await;
+    }
+
+    // A quorum is lost: the last member goes on to give its own.
+    let alone = group.members.pop_last().expect("three members").1;
+    while let Some((_, member)) = group.members.pop_first() {
+        member.abort().await;
+    }
+    let late = settled(&alone.handle, last).await;
+    compare(&alone.handle, &early[2], &late).await;
+    alone.abort().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_does_not_fit_the_log_is_refused() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let mut group = Group::start(folder.path(), 1).await;
+    let handle = group.leader().await;
+    let early = snapshot(&handle).await;
+    for number in 0..20 {
+        handle.propose(add("sum", number)).await.expect("commit");
+    }
+    let late = snapshot(&handle).await;
+    let end = late.position.index;
+    let read = |reached: Reached| handle.log_between(reached, end);
+    let reached = Reached::from(early.position);
+    assert!(read(reached).await.is_ok());
+
+    let index = end + 1;
+    let beyond = Reached { index, ..reached };
+    let expected = HistoryError::NotReached {
+        index,
+        applied: end,
+    };
+    assert_eq!(read(beyond).await, Err(expected));
+    let term = reached.term + 7;
+    let refused = read(Reached { term, ..reached }).await;
+    assert!(matches!(refused, Err(HistoryError::OtherTerm { .. })));
+    let hash = Some(StateHash::EMPTY);
+    let other = Reached {
+        hash,
+        ..Reached::from(late.position)
+    };
+    let refused = read(other).await;
+    assert!(matches!(refused, Err(HistoryError::OtherState { .. })));
+    // Without a hash the term has to do.
+    let unknown = Reached {
+        hash: None,
+        ..other
+    };
+    assert_eq!(read(unknown).await, Ok(Vec::new()));
+
+    // Two checkpoints later the log begins behind it.
+    let mut number = 0;
+    while handle.status().await.expect("it runs").first_index <= reached.index + 1 {
+        handle.propose(add("sum", number)).await.expect("commit");
+        handle.request_checkpoint().await;
+        number += 1;
+    }
+    let refused = read(reached).await;
+    assert!(
+        matches!(refused, Err(HistoryError::Forgotten { .. })),
+        "{refused:?}"
+    );
+
+    let member = group.members.pop_first().expect("one member").1;
+    let closed = member.handle.clone();
+    member.abort().await;
+    assert_eq!(
+        closed.log_between(reached, end).await,
+        Err(HistoryError::Stopped)
+    );
+}
