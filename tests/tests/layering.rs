@@ -49,6 +49,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "berth-replication",
         &["berth-store", "berth-proto", "berth-tls"],
     ),
+    ("berth-backup", &["berth-store", "berth-replication"]),
     (
         "berth-placement-api",
         &[
