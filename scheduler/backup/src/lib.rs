@@ -11,18 +11,21 @@
 //! | [`header`] | what a file states about itself |
 //! | [`record`] | what its records hold |
 //! | [`writer`], [`reader`] | the container: one file in one stream of bytes |
+//! | [`chain`] | verification: checksums, the state, the replay of the entries, the hash at the end |
 //!
 //! It does *not* know what a row or a command means (the [`Machine`](berth_replication::Machine) does),
 //! opens no file, and restores nothing.
 //!
 //! Invariant: a file that was cut short, or in which any byte differs, is never read as a backup.
 
+pub mod chain;
 mod hashing;
 pub mod header;
 pub mod reader;
 pub mod record;
 pub mod writer;
 
+pub use chain::{Chain, VerifyError};
 pub use header::{Header, Kind, Place};
 pub use reader::{ReadError, Reader, Summary};
 pub use record::Item;

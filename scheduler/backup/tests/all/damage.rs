@@ -2,7 +2,7 @@
 //! Method: small backups of both kinds; every bit of them flipped, every truncation, bytes behind the
 //! end; files of newer programs and of none.
 
-use berth_backup::{FORMAT, ReadError, Reader, Summary, WriteError, Writer};
+use berth_backup::{Chain, FORMAT, ReadError, Reader, Summary, WriteError, Writer};
 use berth_store::Row;
 use berth_testkit::replication::Registers;
 use proptest::prelude::*;
@@ -169,5 +169,8 @@ proptest! {
         bytes.extend(tail);
         prop_assume!(bytes != sound);
         prop_assert!(read(&bytes).is_err());
+        let mut chain = Chain::<Registers>::new(());
+        let taken = Reader::new(&bytes[..]).ok().map(|reader| chain.add(reader));
+        prop_assert!(!matches!(taken, Some(Ok(_))));
     }
 }

@@ -4,8 +4,10 @@
 //! |---|---|
 //! | `common` | a history of registers, and backups of it |
 //! | `damage` | every flipped bit, every truncation, newer and foreign files |
+//! | `chain` | what follows what, and what verification finds |
 //!
 //! Backups of the whole state are in `scheduler/server/tests/all/backup`.
 
+mod chain;
 mod common;
 mod damage;

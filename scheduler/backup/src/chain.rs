@@ -1,0 +1,309 @@
+//! Verification of a full backup and the increments that follow it.
+//!
+//! ```text
+//!   full ──rows──▶ state ──▶ its own rows hash to what the file states
+//!                    │
+//!   increment ──entries──▶ replay ──▶ place and hash at the end of each file
+//!                    │
+//!                 finish ──▶ every invariant of the state, and the hash of all its rows again
+//! ```
+//!
+//! A checksum shows that a file is as it was written; only loading it shows that it was written
+//! right. Not here: restoring. A verified state is thrown away.
+//!
+//! Invariant: files are taken in order and without a gap, all of one cluster and one history.
+
+use std::io::Read;
+
+use berth_replication::effects::Position;
+use berth_replication::replay::{Replay, ReplayError};
+use berth_replication::{Machine, Row};
+use berth_store::StateHash;
+
+use crate::header::{Header, Kind};
+use crate::reader::{ReadError, Reader, Summary};
+use crate::record::Item;
+
+type Source = Box<dyn std::error::Error + Send + Sync>;
+
+/// Why a chain of backups does not verify.
+#[derive(Debug, thiserror::Error)]
+pub enum VerifyError {
+    /// The file is no sound backup.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The chain begins with an increment.
+    #[error("it is an increment that follows index {after}, and no full backup stands before it")]
+    NoFull {
+        /// Where it begins.
+        after: u64,
+    },
+    /// A full backup stands behind another one.
+    #[error("it is a full backup, and another one stands before it")]
+    SecondFull,
+    /// It belongs to another cluster.
+    #[error("it is of cluster {actual}, and the one before it of {expected}")]
+    OtherCluster {
+        /// The cluster of the first file.
+        expected: String,
+        /// The cluster of this one.
+        actual: String,
+    },
+    /// Entries are missing before it.
+    #[error("entries {first} to {last} are missing between it and the one before it")]
+    Gap {
+        /// The first one that is missing.
+        first: u64,
+        /// The last one that is missing.
+        last: u64,
+    },
+    /// It begins before the end of the one before it.
+    #[error("it follows index {after}, and the one before it ends at index {end}")]
+    Overlap {
+        /// Where it begins.
+        after: u64,
+        /// Where the one before it ends.
+        end: u64,
+    },
+    /// It follows another history of the same cluster.
+    #[error("it follows another history: at index {index} the one before it has another {what}")]
+    OtherHistory {
+        /// Where they meet.
+        index: u64,
+        /// `term` or `state`.
+        what: &'static str,
+    },
+    /// The rows make no state.
+    #[error("its rows make no state")]
+    State(#[source] Source),
+    /// Entries cannot be applied.
+    #[error("its entries cannot be replayed")]
+    Replay(#[from] ReplayError),
+    /// The state is another one than the file states.
+    #[error("the state at index {index} has hash {actual}, and the file states {stated}")]
+    Hash {
+        /// The index.
+        index: u64,
+        /// The hash of the state.
+        actual: StateHash,
+        /// The stated hash.
+        stated: StateHash,
+    },
+    /// The state has another number of rows than the file states.
+    #[error("the state at index {index} has {actual} rows, and the file states {stated}")]
+    Rows {
+        /// The index.
+        index: u64,
+        /// The number of the state's rows.
+        actual: u64,
+        /// The stated number.
+        stated: u64,
+    },
+    /// The state breaks an invariant.
+    #[error("the state at index {index} breaks an invariant: {what}")]
+    Invariant {
+        /// The index.
+        index: u64,
+        /// Which one.
+        what: String,
+    },
+    /// No file was given.
+    #[error("there is no backup to verify")]
+    Nothing,
+}
+
+/// What a verified chain leads to.
+pub struct Verified<M> {
+    /// The state at the end.
+    pub machine: M,
+    /// Where it is.
+    pub position: Position,
+    /// How many commands were replayed.
+    pub commands: u64,
+}
+
+/// Backups that were taken so far.
+pub struct Chain<M: Machine> {
+    level: M::Level,
+    cluster_id: String,
+    replay: Option<Replay<M>>,
+}
+
+impl<M: Machine> Chain<M> {
+    /// Begins with no file. A file that holds what this level does not know is refused.
+    pub fn new(level: M::Level) -> Self {
+        Self {
+            level,
+            cluster_id: String::new(),
+            replay: None,
+        }
+    }
+
+    /// Returns where the last file ended; nothing before the first.
+    pub fn position(&self) -> Option<Position> {
+        self.replay.as_ref().map(Replay::position)
+    }
+
+    /// Takes the next file.
+    ///
+    /// # Errors
+    ///
+    /// It is not sound, or does not follow the one before it. The chain is of no use then.
+    pub fn add<R: Read>(&mut self, mut reader: Reader<R>) -> Result<Summary, VerifyError> {
+        let header = reader.header().clone();
+        match (header.kind(), &mut self.replay) {
+            (Kind::Full, None) => {
+                self.replay = Some(load(self.level, &mut reader, &header)?);
+                self.cluster_id.clone_from(&header.cluster_id);
+            }
+            (Kind::Full, Some(_)) => return Err(VerifyError::SecondFull),
+            (Kind::Increment | Kind::Unspecified, None) => {
+                let after = header.after_index();
+                return Err(VerifyError::NoFull { after });
+            }
+            (Kind::Increment | Kind::Unspecified, Some(replay)) => {
+                follows(&self.cluster_id, replay.position(), &header)?;
+                while let Some(item) = reader.next()? {
+                    if let Item::Entry(entry) = item {
+                        replay.apply(&entry)?;
+                    }
+                }
+                compare(replay.position(), &header)?;
+            }
+        }
+        Ok(reader.finish()?)
+    }
+
+    /// Checks the state that the files lead to.
+    ///
+    /// # Errors
+    ///
+    /// It is not sound.
+    pub fn finish(self) -> Result<Verified<M>, VerifyError> {
+        let replay = self.replay.ok_or(VerifyError::Nothing)?;
+        let position = replay.position();
+        let index = position.index;
+        let checked = replay.machine().check();
+        checked.map_err(|what| VerifyError::Invariant { index, what })?;
+        // The hash that was followed by changes, and that of the rows themselves.
+        compare_rows(replay.machine(), position)?;
+        Ok(Verified {
+            machine: replay.machine().clone(),
+            position,
+            commands: replay.commands(),
+        })
+    }
+}
+
+/// The rows of a reader, up to its first fault.
+struct Rows<'r, R: Read> {
+    reader: &'r mut Reader<R>,
+    fault: Option<ReadError>,
+}
+
+impl<R: Read> Iterator for Rows<'_, R> {
+    type Item = Row;
+
+    fn next(&mut self) -> Option<Row> {
+        match self.reader.next() {
+            Ok(Some(Item::Row(row))) => Some(row),
+            // A reader refuses entries in a full backup.
+            Ok(Some(Item::Entry(_)) | None) => None,
+            Err(fault) => {
+                self.fault = Some(fault);
+                None
+            }
+        }
+    }
+}
+
+fn load<M: Machine, R: Read>(
+    level: M::Level,
+    reader: &mut Reader<R>,
+    header: &Header,
+) -> Result<Replay<M>, VerifyError> {
+    let mut rows = Rows {
+        reader,
+        fault: None,
+    };
+    let machine = M::from_rows(level, rows.by_ref(), header.end.index);
+    if let Some(fault) = rows.fault {
+        return Err(fault.into());
+    }
+    let machine = machine.map_err(|source| VerifyError::State(Box::new(source)))?;
+    let position = header.end.position();
+    let position = position.ok_or(ReadError::Damaged("state hash of the header"))?;
+    compare_rows(&machine, position)?;
+    Ok(Replay::new(machine, position))
+}
+
+/// Refuses an increment that does not begin where the one before it ended.
+fn follows(cluster_id: &str, end: Position, header: &Header) -> Result<(), VerifyError> {
+    if header.cluster_id != cluster_id {
+        return Err(VerifyError::OtherCluster {
+            expected: cluster_id.to_owned(),
+            actual: header.cluster_id.clone(),
+        });
+    }
+    let after = header.after.clone().unwrap_or_default();
+    let index = after.index;
+    if index > end.index {
+        return Err(VerifyError::Gap {
+            first: end.index + 1,
+            last: index,
+        });
+    }
+    if index < end.index {
+        return Err(VerifyError::Overlap {
+            after: index,
+            end: end.index,
+        });
+    }
+    let what = match (after.term == end.term, after.hash() == Some(end.hash)) {
+        (false, _) => "term",
+        (true, false) => "state",
+        (true, true) => return Ok(()),
+    };
+    Err(VerifyError::OtherHistory { index, what })
+}
+
+/// Compares where a replay has come with where a file states that it ends.
+fn compare(reached: Position, header: &Header) -> Result<(), VerifyError> {
+    let index = reached.index;
+    let stated = header.end.hash().unwrap_or_default();
+    if reached.hash != stated {
+        return Err(VerifyError::Hash {
+            index,
+            actual: reached.hash,
+            stated,
+        });
+    }
+    compare_count(index, reached.rows, header.end.rows)
+}
+
+/// Compares a state with what is stated of it.
+fn compare_rows<M: Machine>(machine: &M, stated: Position) -> Result<(), VerifyError> {
+    let index = stated.index;
+    let mut count = 0;
+    let rows = machine.rows().inspect(|_| count += 1);
+    let actual = StateHash::of_rows(rows);
+    if actual != stated.hash {
+        return Err(VerifyError::Hash {
+            index,
+            actual,
+            stated: stated.hash,
+        });
+    }
+    compare_count(index, count, stated.rows)
+}
+
+fn compare_count(index: u64, actual: u64, stated: u64) -> Result<(), VerifyError> {
+    match actual == stated {
+        true => Ok(()),
+        false => Err(VerifyError::Rows {
+            index,
+            actual,
+            stated,
+        }),
+    }
+}
