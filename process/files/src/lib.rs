@@ -9,6 +9,8 @@
 //! Invariant: after a crash a file is the earlier one or the new one, never a part of one; when a
 //! function returns, what it did is there after a loss of power too.
 
+mod draft;
+
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write as _};
@@ -16,6 +18,8 @@ use std::os::unix::fs::{
     DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
 };
 use std::path::{Path, PathBuf};
+
+pub use draft::Draft;
 
 /// The mode of a directory that only its owner reads.
 pub const DIRECTORY_MODE: u32 = 0o700;
@@ -63,7 +67,7 @@ pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
 ///
 /// That of the operating system; the earlier file is still there then.
 pub fn replace_with_mode(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
-    let part = Part::beside(path);
+    let part = Part(beside(path));
     // One that a killed process left may have another mode.
     match fs::remove_file(&part.0) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -138,16 +142,15 @@ fn is_loose(mode: u32, owner: u32) -> bool {
     mode & 0o777 & !allowed != 0
 }
 
+/// Returns where a file is written until it gets its name.
+fn beside(path: &Path) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(PART);
+    name.into()
+}
+
 /// A file that is removed if it was not renamed.
 struct Part(PathBuf);
-
-impl Part {
-    fn beside(path: &Path) -> Self {
-        let mut name = OsString::from(path);
-        name.push(PART);
-        Self(name.into())
-    }
-}
 
 impl Drop for Part {
     fn drop(&mut self) {
