@@ -64,6 +64,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "berth-scheduler",
         &[
+            "berth-backup",
             "berth-codec",
             "berth-decide",
             "berth-placement-api",

@@ -102,6 +102,8 @@ pub(super) const TABLE: &[Row] = &[
             ("RotateGrantKey", O),
             ("RevokeCertificate", O),
             ("ReinstateCertificate", O),
+            // It holds everything that is replicated, the key of grants among it.
+            ("Backup", O),
             // Every program refuses what is listed.
             ("ListRevokedCertificates", ALL),
         ],

@@ -10,8 +10,9 @@ use prost::Message as _;
 use prost_types::{FileDescriptorSet, MethodDescriptorProto};
 
 /// Responses of several messages that end by themselves.
-const FINITE: [&str; 2] = [
+const FINITE: [&str; 3] = [
     "berth.agent.v1.ComputeAgentService/ReadDisks",
+    "berth.cluster.v1.ClusterService/Backup",
     "berth.placement.v1.PlacementService/FindAllocationCandidates",
 ];
 

@@ -12,6 +12,7 @@
 //! | [`machine`] | the state as what is replicated |
 //! | `service` | the gRPC services |
 //! | `placement` | what OpenStack Placement's REST API reads and writes |
+//! | `backup` | backups of this member's state |
 //! | `grants` | makes and signs what conductors may do at agents |
 //! | [`feed`] | recent changes, for watches |
 //! | [`liveness`], `duties` | heartbeats of hosts, and the leader's other duties |
@@ -26,6 +27,7 @@
 //! Invariant: no response is sent before its command is on a quorum's disks, and nothing outside
 //! [`berth_decide`] and [`membership`] decides.
 
+mod backup;
 pub mod config;
 mod duties;
 pub mod error;

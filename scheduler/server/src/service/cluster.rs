@@ -25,9 +25,10 @@ use berth_store::{Member, Membership};
 use tonic::{Request, Response, Status};
 use uuid::Uuid;
 
+use super::backup::BackupStream;
 use super::context::Context;
 use super::keyed::{open, own_service};
-use super::{list, refusal, retained, revocation};
+use super::{backup, list, refusal, retained, revocation};
 use crate::grants;
 use crate::join::without_scheme;
 use crate::membership::{Members, expect_version, has_taken_over};
@@ -116,6 +117,8 @@ impl ClusterApi {
 
 #[tonic::async_trait]
 impl ClusterService for ClusterApi {
+    type BackupStream = BackupStream;
+
     async fn get_cluster_status(
         &self,
         _: Request<v1::GetClusterStatusRequest>,
@@ -375,6 +378,13 @@ impl ClusterService for ClusterApi {
             revoked_revision: state.header().revoked_revision,
             revision: state.revision(),
         }))
+    }
+
+    async fn backup(
+        &self,
+        request: Request<v1::BackupRequest>,
+    ) -> Result<Response<BackupStream>, Status> {
+        Ok(Response::new(backup::backup(&self.0, request).await?))
     }
 
     async fn wait_leader(

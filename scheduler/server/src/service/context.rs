@@ -38,6 +38,7 @@ use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
+use super::backup::BACKUPS_MAX;
 use super::keyed::Caller;
 use super::refusal::{self, Urls};
 use super::stale;
@@ -85,6 +86,7 @@ struct Inner {
     table: Arc<Table>,
     explanations: Arc<Semaphore>,
     planners: Arc<Semaphore>,
+    backups: Arc<Semaphore>,
     refusals: Mutex<Refusals>,
     started: Instant,
     /// Whether the cluster is known to be bootstrapped, or was waited for.
@@ -137,6 +139,7 @@ impl Context {
                 table: Arc::default(),
                 explanations: Arc::new(Semaphore::new(EXPLANATIONS_MAX)),
                 planners: Arc::new(Semaphore::new(PLANNERS_MAX)),
+                backups: Arc::new(Semaphore::new(BACKUPS_MAX)),
                 refusals: Mutex::default(),
                 started: Instant::now(),
                 bootstrapped: AtomicBool::new(false),
@@ -156,6 +159,11 @@ impl Context {
     pub(crate) async fn planner_turn(&self) -> OwnedSemaphorePermit {
         let turn = self.inner.planners.clone().acquire_owned().await;
         turn.expect("the semaphore is never closed")
+    }
+
+    /// Returns the permit to send a backup, unless as many are being sent as may be.
+    pub(super) fn backup_permit(&self) -> Option<OwnedSemaphorePermit> {
+        self.inner.backups.clone().try_acquire_owned().ok()
     }
 
     pub(crate) fn cluster_id(&self) -> &str {

@@ -6,9 +6,8 @@
 //! Invariant: every change up to the revision of a message was sent, and revisions never go back.
 
 use std::collections::BTreeSet;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
-use std::task::{self, Poll};
 use std::time::Duration;
 
 use berth_domain::event::{Change, Event, Kind, Name, Record};
@@ -26,11 +25,11 @@ use prost::Message as _;
 use tokio::sync::mpsc::error::SendTimeoutError;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
-use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use super::context::Context;
+use super::messages::Messages;
 use super::{refusal, stale};
 use crate::feed::Part;
 
@@ -54,7 +53,7 @@ pub(crate) struct EventApi(pub(crate) Context);
 
 #[tonic::async_trait]
 impl EventService for EventApi {
-    type WatchStream = Messages;
+    type WatchStream = Messages<Message>;
 
     async fn watch(
         &self,
@@ -230,32 +229,6 @@ enum Ended {
 impl From<Refusal> for Ended {
     fn from(refusal: Refusal) -> Self {
         Self::Refused(Box::new(refusal))
-    }
-}
-
-/// The messages of a watch, followed by its final status: a client that was cut off finds
-/// that after the messages that were queued for it.
-pub(crate) struct Messages {
-    messages: ReceiverStream<Message>,
-    ended: oneshot::Receiver<Status>,
-}
-
-impl Stream for Messages {
-    type Item = Result<Message, Status>;
-
-    fn poll_next(
-        mut self: Pin<&mut Self>,
-        context: &mut task::Context<'_>,
-    ) -> Poll<Option<Self::Item>> {
-        match Pin::new(&mut self.messages).poll_next(context) {
-            Poll::Ready(Some(message)) => Poll::Ready(Some(Ok(message))),
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(None) if self.ended.is_terminated() => Poll::Ready(None),
-            Poll::Ready(None) => match Pin::new(&mut self.ended).poll(context) {
-                Poll::Ready(status) => Poll::Ready(status.ok().map(Err)),
-                Poll::Pending => Poll::Pending,
-            },
-        }
     }
 }
 

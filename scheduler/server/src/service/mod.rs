@@ -10,6 +10,7 @@
 //! | [`events`], [`watch`], [`watch_providers`] | the streams of what changes |
 //! | [`write`] | the writes of counted placement as commands, alone and in batches |
 //! | [`stale`] | reads that this member answers alone, and what their answers are worth |
+//! | [`backup`] | a backup of this member's state, as a stream |
 //! | [`filter`] | the filters of provider lists |
 //! | [`query`], [`candidates`], [`explanation`] | allocation candidates, and why there are none |
 //! | `host`, `placement`, `catalog`, `import`, `policy`, `planner`, `server_group`, `aggregate`, `audit`, `scheduler`, `operation`, `cluster` | one service each |
@@ -18,6 +19,7 @@
 
 mod aggregate;
 mod audit;
+mod backup;
 mod candidates;
 mod catalog;
 mod cluster;
@@ -31,6 +33,7 @@ mod host;
 mod import;
 mod keyed;
 mod list;
+mod messages;
 mod moves;
 mod operation;
 mod placement;

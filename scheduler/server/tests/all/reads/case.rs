@@ -71,7 +71,8 @@ const WRITES: [&str; 37] = [
     "Write",
 ];
 
-const OWN: [&str; 2] = [
+const OWN: [&str; 3] = [
+    "/berth.cluster.v1.ClusterService/Backup",
     "/berth.cluster.v1.ClusterService/GetClusterStatus",
     "/berth.cluster.v1.ClusterService/WaitLeader",
 ];
