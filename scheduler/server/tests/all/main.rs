@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `ahead` | numbers of agents that are ahead |
 //! | `audit` | the audit |
+//! | `backup` | backups of the whole state |
 //! | `candidates` | allocation candidates |
 //! | `common` | schedulers in this process and requests to them |
 //! | `events` | watches |
@@ -35,6 +36,7 @@
 
 mod ahead;
 mod audit;
+mod backup;
 mod candidates;
 mod common;
 mod events;

@@ -37,9 +37,10 @@ const SEQUENCES: usize = 30;
 macro_rules! kinds {
     ($($kind:ident)*) => {
         /// Every kind of command: the match below does not compile without one of them.
-        const KINDS: &[&str] = &[$(stringify!($kind)),*];
+        pub(crate) const KINDS: &[&str] = &[$(stringify!($kind)),*];
 
-        fn kind(command: &Command) -> &'static str {
+        /// Returns the kind of a command.
+        pub(crate) fn kind(command: &Command) -> &'static str {
             match command {
                 $(Command::$kind { .. } => stringify!($kind),)*
             }
@@ -135,7 +136,7 @@ fn envelope(number: u64, at: u64, command: Command) -> Envelope {
 
 /// Sequences of commands with their times, for a cluster with three hosts. They hold every kind
 /// between them.
-fn sequences() -> Vec<Vec<(u64, Command)>> {
+pub(crate) fn sequences() -> Vec<Vec<(u64, Command)>> {
     let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
     let mut runner = TestRunner::new_with_rng(ProptestConfig::default(), rng);
     let sorts = [
