@@ -12,6 +12,7 @@ use berth_tls::Tls;
 use clap::{Args, Parser, Subcommand};
 
 pub use self::audit::{Audit, AuditList};
+pub use self::backup::Backup;
 pub use self::certs::{
     Certs, From as CertsFrom, Hypervisor as CertsHypervisor, Init as CertsInit,
     Issue as CertsIssue, Renew as CertsRenew,
@@ -31,6 +32,7 @@ use crate::output::Format;
 pub use crate::placement::arguments::Placement;
 
 mod audit;
+mod backup;
 mod certs;
 mod help;
 mod moves;
@@ -180,6 +182,9 @@ pub enum Command {
     /// Show and change the membership and version of the cluster
     #[command(subcommand)]
     Cluster(Cluster),
+    /// Show and verify backups offline
+    #[command(subcommand)]
+    Backup(Backup),
     /// Create, show and change resource providers
     #[command(subcommand)]
     Provider(Provider),

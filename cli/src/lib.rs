@@ -10,6 +10,7 @@
 //! | [`sides`] | which end of a migration each claim is on |
 //! | [`placement`] | taking over what another Placement holds |
 //! | [`planner`] | what would be survived, balanced, and what still fits; for Ganeti's files too |
+//! | [`backup`] | what files of backups hold, and whether they verify |
 //! | [`certs`] | making the certificates by which the parts know each other |
 //! | [`watch`], [`audit`] | changes as they happen; which principal requested them |
 //! | [`progress`] | what is shown while an operation runs |
@@ -23,6 +24,7 @@
 pub mod aggregate;
 pub mod arguments;
 pub mod audit;
+pub mod backup;
 pub mod bar;
 pub mod candidates;
 pub mod certs;
@@ -127,7 +129,11 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let global = &arguments.global;
     let alone = matches!(
         arguments.command,
-        Command::Fit(_) | Command::Dev(_) | Command::Demo(_) | Command::Iallocator(_)
+        Command::Backup(_)
+            | Command::Fit(_)
+            | Command::Dev(_)
+            | Command::Demo(_)
+            | Command::Iallocator(_)
     );
     // A command that calls no server needs no certificates, whatever the environment sets.
     let tls = if alone { None } else { global.certificates()? };
@@ -160,6 +166,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Balance(args) => planner::balance::run(&session, args).await,
         Command::Capacity(args) => planner::capacity::run(&session, args).await,
         Command::Iallocator(args) => planner::text::iallocator(args),
+        Command::Backup(command) => backup::run(command, session.output),
         Command::Certs(command) => certs::run(command, session.output),
         Command::Volume(command) => volume::run(&session, command).await,
     }

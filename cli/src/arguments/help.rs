@@ -26,7 +26,10 @@ const GROUPS: &[(&str, &[&str])] = &[
         ],
     ),
     ("Hosts", &["host", "aggregate", "availability-zone"]),
-    ("Cluster", &["cluster", "policy", "watch", "audit", "certs"]),
+    (
+        "Cluster",
+        &["cluster", "backup", "policy", "watch", "audit", "certs"],
+    ),
     (
         "Placement",
         &["provider", "candidates", "class", "trait", "placement"],

@@ -73,6 +73,34 @@ pub fn decode_watched_key(key: &[u8]) -> Option<Watched> {
     }))
 }
 
+/// Returns the name of the table that a key belongs to; nothing for one that this build does not know.
+#[must_use]
+pub fn table_name(key: &[u8]) -> Option<&'static str> {
+    Some(match key.first()? {
+        0 => "header",
+        1 => "hosts",
+        2 => "providers",
+        3 => "consumers",
+        4 => "flavors",
+        5 => "services",
+        6 => "vms",
+        7 => "claims",
+        8 => "migrations",
+        9 => "operations",
+        10 => "requests",
+        11 => "classes",
+        12 => "traits",
+        13 => "pci_aliases",
+        20 => "policy",
+        21 => "server_groups",
+        22 => "aggregates",
+        23 => "audit",
+        24 => "volumes",
+        25 => "revoked_certificates",
+        _ => return None,
+    })
+}
+
 fn put(bytes: &mut BytesMut, table: u8, name: &[u8]) {
     bytes.put_u8(table);
     bytes.put_slice(name);

@@ -128,6 +128,8 @@ pub(super) const ELSEWHERE: &[(&str, &str)] = &[
     ("dev", "calls its own parts only"),
     ("demo", "calls its own parts only"),
     ("iallocator", "prints JSON, and calls no server"),
+    ("backup inspect", "calls no server"),
+    ("backup verify", "calls no server"),
     ("certs init", "calls no server"),
     ("certs hypervisor", "calls no server"),
     ("certs issue", "calls no server"),

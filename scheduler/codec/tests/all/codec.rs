@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use berth_codec::{
     CodecError, decode_command, decode_outcome, decode_row, encode_change, encode_command,
-    encode_outcome, encode_row,
+    encode_outcome, encode_row, table_name,
 };
 use berth_domain::audit::{Chosen, Points, Ranked, RequestSummary};
 use berth_domain::host_rule::HostRule;
@@ -218,6 +218,7 @@ fn every_kind_is_among_them() {
     let mut commands = BTreeSet::new();
     let mut rows = BTreeSet::new();
     let mut answers = BTreeSet::new();
+    let mut tables = BTreeSet::new();
     for _ in 0..60 {
         let mut both = draws().new_tree(&mut runner).unwrap().current();
         both.extend(placement_draws().new_tree(&mut runner).unwrap().current());
@@ -232,12 +233,18 @@ fn every_kind_is_among_them() {
         for cluster in [BEFORE_OUTCOMES, ServiceVersion::CURRENT] {
             let (_, stored) = store(&played, cluster);
             rows.extend(read_back(&stored).iter().map(kind_of_row));
+            tables.extend(
+                stored
+                    .keys()
+                    .map(|key| table_name(key).expect("it has a name")),
+            );
         }
     }
     // 66 commands, of which one with each of 18 effects.
     assert_eq!(commands.len(), 65 + 18, "{commands:#?}");
     // 20 tables, of which requests with each of 17 older receipts and with their outcome.
     assert_eq!(rows.len(), 19 + 17 + 1, "{rows:#?}");
+    assert_eq!(tables.len(), 20, "{tables:#?}");
     // Fifteen kinds of replies beside none, and the refusal.
     assert_eq!(answers.len(), 17, "{answers:#?}");
 }

@@ -1,0 +1,81 @@
+//! Why a file is refused: a reason for programs, a sentence and a hint for people.
+
+use std::io;
+use std::path::Path;
+
+use berth_backup::{ReadError, VerifyError};
+use berth_domain::refusal::{Code, Refusal};
+use berth_process::error_chain;
+
+/// Returns the refusal of a file that the operating system does not give.
+pub(crate) fn of_file(what: &str, path: &Path, error: &io::Error) -> Refusal {
+    let (code, reason) = if error.kind() == io::ErrorKind::NotFound {
+        (Code::NotFound, "FILE_NOT_FOUND")
+    } else if error.kind() == io::ErrorKind::AlreadyExists {
+        (Code::AlreadyExists, "FILE_EXISTS")
+    } else {
+        (Code::FailedPrecondition, "FILE_UNUSABLE")
+    };
+    let message = format!("{} could not be {what}: {error}", path.display());
+    Refusal::new(code, reason, message).with("file", path.display())
+}
+
+/// Returns the refusal of a file that is no sound backup.
+pub(crate) fn of_read(path: &Path, error: &ReadError) -> Refusal {
+    let damaged = "use another copy of the file, or another backup";
+    let (reason, hint) = match error {
+        ReadError::Io(_) => ("FILE_UNUSABLE", damaged),
+        ReadError::Foreign => ("NOT_A_BACKUP", "name a file that berth cluster backup made"),
+        ReadError::Truncated(_) => ("BACKUP_CUT_SHORT", damaged),
+        ReadError::Damaged(_) => ("BACKUP_DAMAGED", damaged),
+        ReadError::Newer { .. } => (
+            "BACKUP_NEWER",
+            "use the berth of the version that made it, or a newer one",
+        ),
+    };
+    refused(path, reason, error).with_hint(hint)
+}
+
+/// Returns the refusal of a file that does not verify.
+pub(crate) fn of_verify(path: &Path, error: &VerifyError) -> Refusal {
+    let full = "name a full backup first, and then each increment in order";
+    let faulty =
+        "keep the file, and make a full backup at another member; this is a fault in Berth";
+    let (reason, hint) = match error {
+        VerifyError::Read(error) => return of_read(path, error),
+        VerifyError::NoFull { .. } | VerifyError::Nothing => ("BACKUP_WITHOUT_FULL", full),
+        VerifyError::SecondFull => (
+            "BACKUP_SECOND_FULL",
+            "verify each full backup with its own increments",
+        ),
+        VerifyError::OtherCluster { .. } => (
+            "BACKUP_OF_OTHER_CLUSTER",
+            "verify the backups of each cluster by themselves",
+        ),
+        VerifyError::Gap { .. } => (
+            "BACKUP_GAP",
+            "name the increment that holds them between the two",
+        ),
+        VerifyError::Overlap { .. } => (
+            "BACKUP_OVERLAP",
+            "name the increments that follow each other, in order",
+        ),
+        VerifyError::OtherHistory { .. } => (
+            "BACKUP_OF_OTHER_HISTORY",
+            "name the backup that this increment was made after",
+        ),
+        VerifyError::State(_) | VerifyError::Replay(_) => (
+            "BACKUP_UNREADABLE",
+            "use the berth of the version that made it, or a newer one",
+        ),
+        VerifyError::Hash { .. } | VerifyError::Rows { .. } => ("BACKUP_DIVERGED", faulty),
+        VerifyError::Invariant { .. } => ("BACKUP_UNSOUND", faulty),
+    };
+    refused(path, reason, error).with_hint(hint)
+}
+
+fn refused(path: &Path, reason: &str, error: &(dyn std::error::Error + 'static)) -> Refusal {
+    let message = format!("{} does not verify: {}", path.display(), error_chain(error));
+    let refusal = Refusal::new(Code::FailedPrecondition, reason, message);
+    refusal.with("file", path.display())
+}
