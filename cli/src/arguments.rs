@@ -12,7 +12,7 @@ use berth_tls::Tls;
 use clap::{Args, Parser, Subcommand};
 
 pub use self::audit::{Audit, AuditList};
-pub use self::backup::Backup;
+pub use self::backup::{Backup, ClusterBackup};
 pub use self::certs::{
     Certs, From as CertsFrom, Hypervisor as CertsHypervisor, Init as CertsInit,
     Issue as CertsIssue, Renew as CertsRenew,
@@ -179,7 +179,7 @@ pub enum Command {
     /// Show, wait for and cancel operations
     #[command(subcommand)]
     Operation(Operation),
-    /// Show and change the membership and version of the cluster
+    /// Show, change and back up the cluster
     #[command(subcommand)]
     Cluster(Cluster),
     /// Show and verify backups offline
@@ -690,6 +690,8 @@ pub enum Cluster {
     Status,
     /// Show what the answering member retains in memory, and how much that may become
     Memory,
+    /// Back up the replicated state into a file
+    Backup(ClusterBackup),
     /// Remove a member for good; its data directory cannot rejoin
     RemoveMember {
         /// Number of the member

@@ -76,6 +76,16 @@ pub(crate) fn open(path: &Path) -> Result<Reader<BufReader<File>>, Refusal> {
     reader.map_err(|error| refusal::of_read(path, &error))
 }
 
+/// Reads a whole file and verifies its checksums.
+///
+/// # Errors
+///
+/// It is no sound backup.
+pub(crate) fn summary(path: &Path) -> Result<Summary, Refusal> {
+    let summary = open(path)?.finish();
+    summary.map_err(|error| refusal::of_read(path, &error))
+}
+
 fn contents(path: &Path) -> Result<Contents, Refusal> {
     let mut reader = open(path)?;
     let mut tables = BTreeMap::new();

@@ -1,5 +1,6 @@
 //! `berth cluster`: looks at the schedulers and changes their membership.
 
+mod backup;
 mod upgrade;
 
 use berth_domain::version::ServiceVersion;
@@ -25,6 +26,7 @@ pub async fn run(session: &mut Session, verb: Verb) -> anyhow::Result<()> {
     match verb {
         Verb::Status => status(session).await,
         Verb::Memory => memory(session).await,
+        Verb::Backup(args) => backup::run(session, args).await,
         Verb::RemoveMember { member } => {
             let request = RemoveMemberRequest { member_id: member };
             let response = call!(session, ClusterServiceClient, remove_member, request)?;

@@ -132,6 +132,13 @@ pub fn json_lines() -> StdoutLock<'static> {
     io::stdout().lock()
 }
 
+/// Returns standard output for bytes that are no text; nothing if it is a terminal.
+#[must_use]
+pub fn bytes() -> Option<io::Stdout> {
+    let stdout = io::stdout();
+    (!stdout.is_terminal()).then_some(stdout)
+}
+
 /// Whether people read standard error on a terminal, where a line can be drawn again.
 #[must_use]
 pub fn can_redraw() -> bool {

@@ -137,6 +137,20 @@ impl Session {
         .map_err(with_hint)
     }
 
+    /// Has any scheduler answer for itself, the first that is reached: what each of them knows needs no
+    /// leader.
+    ///
+    /// # Errors
+    ///
+    /// The scheduler's refusal, or that no scheduler could be reached.
+    pub async fn any<T, F>(&self, call: impl Fn(Channel) -> F) -> Result<T, Refusal>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        let response = self.scheduler.read(call).await;
+        response.map_err(|status| with_hint(from_status(&status)))
+    }
+
     async fn read_at_leader<T, F>(
         &self,
         scheduler: &SchedulerChannel,

@@ -1,8 +1,32 @@
-//! The arguments of `berth backup`.
+//! The arguments of `berth cluster backup` and `berth backup`.
 
 use std::path::PathBuf;
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
+
+/// Arguments of `berth cluster backup`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The scheduler that is reached first sends its own state, with or without a
+leader; nothing is stopped. The file is complete when it has its name. It holds
+everything that is replicated, secrets among it: protect it like a private key.
+Example: a full backup, and what has changed since then:
+  berth cluster backup monday.backup
+  berth cluster backup tuesday.backup --since monday.backup
+  berth backup verify monday.backup tuesday.backup
+
+Restoring a backup is not supported yet. See docs/backup.md.")]
+pub struct ClusterBackup {
+    /// Path of the new file, or - for standard output
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// Back up only the changes since the end of this backup
+    #[arg(long, value_name = "FILE")]
+    pub since: Option<PathBuf>,
+    /// Replace the file if it exists
+    #[arg(long)]
+    pub force: bool,
+}
 
 /// Verbs of backups.
 #[derive(Debug, Subcommand)]

@@ -9,6 +9,7 @@
 //! what costs.
 
 mod agent_reality;
+mod backup;
 mod bad_input;
 mod dead_in_migration;
 mod demo;

@@ -128,6 +128,10 @@ pub(super) const ELSEWHERE: &[(&str, &str)] = &[
     ("dev", "calls its own parts only"),
     ("demo", "calls its own parts only"),
     ("iallocator", "prints JSON, and calls no server"),
+    (
+        "cluster backup",
+        "shows numbers and the file that was named; tested with schedulers",
+    ),
     ("backup inspect", "calls no server"),
     ("backup verify", "calls no server"),
     ("certs init", "calls no server"),
