@@ -67,6 +67,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "berth-backup",
             "berth-codec",
             "berth-decide",
+            "berth-files",
             "berth-placement-api",
             "berth-domain",
             "berth-selection",

@@ -3,6 +3,8 @@
 //! Invariant: unknown keys are refused, and a configuration with several faults is refused with
 //! all of them at once. The sample under `deploy/` holds every key with its default.
 
+mod backups;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -11,6 +13,8 @@ use berth_placement_api::Profile;
 use berth_process::configuration::{self, Configuration, Faults, check_bounds};
 use berth_process::listening::{self, Listening, is_host_port};
 use berth_process::{Keys, Log};
+
+pub use backups::Backups;
 
 /// The default address of a scheduler.
 pub const LISTEN_DEFAULT: &str = "127.0.0.1:7100";
@@ -76,6 +80,8 @@ pub struct Config {
     pub checkpoint_entries: u64,
     /// The invariants of the state are checked every so many milliseconds; 0: never.
     pub invariant_check_interval_ms: u64,
+    /// When backups are made.
+    pub backups: Backups,
     /// The newest cluster version that this member applies: an older one makes it behave as an
     /// older program, which stops at what it does not know.
     pub service_version: u32,
@@ -107,6 +113,7 @@ impl Config {
             raft_election_ticks: 20,
             checkpoint_entries: 200_000,
             invariant_check_interval_ms: 60_000,
+            backups: Backups::default(),
             service_version: ServiceVersion::CURRENT.0,
         }
     }
@@ -146,6 +153,8 @@ impl Config {
             faults.push(format!("cluster_id {cluster:?} is not a UUID"));
         }
         check_bounds(self.bounded(), &mut faults);
+        check_bounds(self.backups.bounded(), &mut faults);
+        self.backups.check(&mut faults);
         if self.raft_election_ticks < self.raft_heartbeat_ticks.saturating_mul(3) {
             faults.push(format!(
                 "raft_election_ticks = {} must be at least three times raft_heartbeat_ticks = {}, \
@@ -256,6 +265,7 @@ impl Configuration for Config {
             "invariant_check_interval_ms",
             &mut self.invariant_check_interval_ms,
         );
+        self.backups.read(keys);
         keys.take("service_version", &mut self.service_version);
     }
 
@@ -301,6 +311,10 @@ mod tests {
             "raft_election_ticks",
             "checkpoint_entries",
             "invariant_check_interval_ms",
+            "directory",
+            "interval_s",
+            "full_every",
+            "keep",
             "service_version",
             "ca",
             "cert",

@@ -37,7 +37,7 @@ use berth_proto::scheduler::v1::scheduler_service_server::{self, SchedulerServic
 use berth_proto::volume::v1::volume_service_server::{self, VolumeServiceServer};
 use berth_replication::runtime::{Ended, Handle, Runtime, Settings, StopError};
 use berth_replication::transport::{self, Forwarder};
-use berth_store::FileDisk;
+use berth_store::{FileDisk, Identity};
 use berth_tls::material::Protocol;
 use berth_tls::{Role, Tls};
 use tokio::net::TcpListener;
@@ -45,6 +45,10 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 
+use crate::backup::content::Origin;
+use crate::backup::schedule::{self, Schedule};
+use crate::backup::status::SharedStatus;
+use crate::backup::store::BackupStore;
 use crate::config::Config;
 use crate::error::Error;
 use crate::feed::{Feed, Limits};
@@ -233,8 +237,15 @@ impl Scheduler {
             dialer: Dialer::new(self.tls.clone()),
             ..transport::Options::default()
         };
+        let backups = SharedStatus::default();
         let context = Context::new(Setup {
             handle: handle.clone(),
+            scheduled_backups: self
+                .config
+                .backups
+                .directory
+                .is_some()
+                .then(|| backups.clone()),
             feed: feed.clone(),
             cluster_id: self.runtime.identity().cluster_id.clone(),
             liveness_limit_ms: self.config.liveness_limit_ms,
@@ -253,6 +264,9 @@ impl Scheduler {
         let feed = spawn(feed.follow(handle.watch()));
         let duties = duties::run(context.clone(), self.tls.clone(), stopping.clone());
         let duties = spawn(duties);
+        let identity = self.runtime.identity();
+        let schedule = schedule_of(&self.config, identity, handle.clone(), backups);
+        let schedule = schedule.map(|schedule| spawn(schedule::run(schedule, stopping.clone())));
         let leadership = spawn(leadership::log_changes(handle.clone(), stopping.clone()));
         let dialer = Dialer::new(self.tls.clone());
         let expelled = expelled::wait(
@@ -384,7 +398,7 @@ impl Scheduler {
             server::join_or_abort(&mut placement.0).await;
         }
         let beside = [feed, duties, leadership, health];
-        for task in beside.into_iter().chain(certificates) {
+        for task in beside.into_iter().chain(certificates).chain(schedule) {
             end(task).await;
         }
         tracing::info!("stopped");
@@ -403,6 +417,30 @@ fn placement_options(config: &Config) -> Result<berth_placement_api::Options, Er
         body_bytes_max: config.request_bytes_max,
         timeout: Duration::from_millis(config.request_timeout_ms),
         connections_max: config.placement_connections_max,
+    })
+}
+
+/// Returns the schedule of backups, if there is one.
+fn schedule_of(
+    config: &Config,
+    identity: &Identity,
+    handle: Handle<Machine>,
+    status: SharedStatus,
+) -> Option<Schedule> {
+    let backups = &config.backups;
+    Some(Schedule {
+        interval: Duration::from_secs(backups.interval_s),
+        store: BackupStore {
+            directory: backups.directory.clone()?,
+            origin: Origin {
+                cluster_id: identity.cluster_id.clone(),
+                member_id: identity.member_id,
+            },
+            full_every: backups.full_every,
+            keep: backups.keep,
+        },
+        handle,
+        status,
     })
 }
 

@@ -14,9 +14,10 @@ use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
 use berth_backup::{Place, WriteError};
+use berth_domain::id::TimeMs;
 use berth_domain::refusal::{Code, Refusal};
 use berth_process::access;
-use berth_proto::cluster::v1::{BackupEnd, BackupRequest, BackupResponse};
+use berth_proto::cluster::v1::{BackupEnd, BackupRequest, BackupResponse, ScheduledBackups};
 use berth_proto::convert::field;
 use berth_proto::status::to_status;
 use berth_replication::HistoryError;
@@ -33,6 +34,7 @@ use super::context::{Context, wall};
 use super::messages::Messages;
 use super::refusal;
 use crate::backup::content::{Backup, BackupError, Origin};
+use crate::backup::status::BackupStatus;
 
 /// How many backups a member sends at a time.
 pub(super) const BACKUPS_MAX: usize = 2;
@@ -98,6 +100,20 @@ pub(super) async fn backup(
         messages: ReceiverStream::new(stream),
         ended,
     })
+}
+
+/// Returns how scheduled backups went as a message.
+pub(super) fn status_to_wire(status: BackupStatus) -> ScheduledBackups {
+    let BackupStatus {
+        last_ms,
+        last_index,
+        failure,
+    } = status;
+    ScheduledBackups {
+        last_time: last_ms.map(|ms| field::timestamp(TimeMs(ms))),
+        last_index,
+        failure: failure.unwrap_or_default(),
+    }
 }
 
 /// Reads the end of the backup that an increment follows.

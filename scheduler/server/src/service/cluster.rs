@@ -158,6 +158,7 @@ impl ClusterService for ClusterApi {
             cluster_version,
             service_version: self.0.level().0,
             revoked_revision,
+            backups: self.0.scheduled_backups().map(backup::status_to_wire),
         }))
     }
 

@@ -43,6 +43,7 @@ use super::keyed::Caller;
 use super::refusal::{self, Urls};
 use super::stale;
 use super::table::{Loan, Table, Turn};
+use crate::backup::status::{BackupStatus, SharedStatus};
 use crate::feed::Feed;
 use crate::grants;
 use crate::liveness::Liveness;
@@ -73,6 +74,8 @@ pub(crate) struct Setup {
     pub(crate) versions: Versions,
     /// How addresses of members are written for clients.
     pub(crate) urls: Urls,
+    /// How scheduled backups went; absent if none are scheduled.
+    pub(crate) scheduled_backups: Option<SharedStatus>,
 }
 
 /// How often, and how far apart, a new cluster is polled for its bootstrap.
@@ -159,6 +162,12 @@ impl Context {
     pub(crate) async fn planner_turn(&self) -> OwnedSemaphorePermit {
         let turn = self.inner.planners.clone().acquire_owned().await;
         turn.expect("the semaphore is never closed")
+    }
+
+    /// Returns how scheduled backups went, if there are any.
+    pub(super) fn scheduled_backups(&self) -> Option<BackupStatus> {
+        let status = self.inner.setup.scheduled_backups.as_ref();
+        status.map(SharedStatus::get)
     }
 
     /// Returns the permit to send a backup, unless as many are being sent as may be.

@@ -1,0 +1,46 @@
+//! How the scheduled backups of this member went last.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// How they went.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct BackupStatus {
+    /// When the last one was made, by this machine's clock in milliseconds since 1970; absent if none
+    /// was made since the member started.
+    pub(crate) last_ms: Option<u64>,
+    /// The index at which the last one ends.
+    pub(crate) last_index: u64,
+    /// Why the last attempt failed; absent if it did not.
+    pub(crate) failure: Option<String>,
+}
+
+/// The status, shared between the schedule, which writes it, and those who read it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SharedStatus(Arc<Mutex<BackupStatus>>);
+
+impl SharedStatus {
+    /// Returns the status.
+    pub(crate) fn get(&self) -> BackupStatus {
+        // It is whole between any two statements.
+        let status = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        status.clone()
+    }
+
+    /// Records that one was made; returns the failure that has ended.
+    pub(crate) fn record_success(&self, at_ms: u64, index: u64) -> Option<String> {
+        // As above.
+        let mut status = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        status.last_ms = Some(at_ms);
+        status.last_index = index;
+        status.failure.take()
+    }
+
+    /// Records that one was not made; returns whether the reason is another one than before.
+    pub(crate) fn record_failure(&self, why: &str) -> bool {
+        // As above.
+        let mut status = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_new = status.failure.as_deref() != Some(why);
+        status.failure = Some(why.to_owned());
+        is_new
+    }
+}
