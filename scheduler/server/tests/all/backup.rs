@@ -3,9 +3,11 @@
 //! | module | what it tests |
 //! |---|---|
 //! | `content` | every table and every kind of command, in full backups and increments |
+//! | `scheduled` | backups that members make at intervals, and what they delete |
 //! | `served` | backups that members send, and what they refuse |
 //!
 //! Not here: damage, gaps and wrong hashes, which are in `scheduler/backup/tests`.
 
 mod content;
+mod scheduled;
 mod served;
