@@ -7,15 +7,16 @@ use berth_domain::version::ServiceVersion;
 use berth_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
 use berth_proto::cluster::v1::{
     GetClusterStatusRequest, GetClusterStatusResponse, ListServicesRequest, Member,
-    RemoveMemberRequest, RetainedData, RotateGrantKeyRequest, Service, TransferLeadershipRequest,
-    UnregisterServiceRequest, member,
+    RemoveMemberRequest, RetainedData, RotateGrantKeyRequest, ScheduledBackups, Service,
+    TransferLeadershipRequest, UnregisterServiceRequest, member,
 };
+use berth_proto::convert::field;
 use berth_proto::types::v1::ReadConsistency;
 use serde_json::json;
 
 use crate::arguments::Cluster as Verb;
 use crate::session::{Session, request_id, resource, short};
-use crate::{all_pages, call, output, read, revocation};
+use crate::{all_pages, call, migration, output, read, revocation};
 
 /// Runs the command.
 ///
@@ -148,6 +149,7 @@ async fn status(session: &mut Session) -> anyhow::Result<()> {
         ("state hash", status.state_hash.clone()),
         ("disk", disk_line(&status)),
         ("cluster version", cluster_version(&status).to_string()),
+        ("backups", backups_line(&status)),
     ]);
     let rows = members
         .iter()
@@ -254,6 +256,7 @@ fn as_json(
         "applied_index": status.applied_index, "state_hash": status.state_hash,
         "disk_silent_ms": status.disk_silent_ms, "members": members, "conductors": services,
         "cluster_version": cluster_version(status), "service_version": status.service_version,
+        "backups": status.backups.as_ref().map(backups_json),
     })
 }
 
@@ -315,6 +318,32 @@ fn disk_line(status: &GetClusterStatusResponse) -> String {
     }
 }
 
+/// Describes the scheduled backups of the member that answered.
+fn backups_line(status: &GetClusterStatusResponse) -> String {
+    let Some(backups) = &status.backups else {
+        return format!("not scheduled at member {}", status.member_id);
+    };
+    let last = match last_backup(backups) {
+        Some(time) => format!("last at {time}, up to index {}", backups.last_index),
+        None => "none was made since the member started".to_owned(),
+    };
+    match backups.failure.as_str() {
+        "" => last,
+        failure => format!("FAILED: {failure}; {last}"),
+    }
+}
+
+fn last_backup(backups: &ScheduledBackups) -> Option<String> {
+    let time = field::optional_time(backups.last_time, "last_time");
+    time.ok().flatten().map(migration::time)
+}
+
+fn backups_json(backups: &ScheduledBackups) -> serde_json::Value {
+    let failure = Some(&backups.failure).filter(|failure| !failure.is_empty());
+    json!({"last_time": last_backup(backups), "last_index": backups.last_index,
+           "failure": failure})
+}
+
 fn leader_line(status: &GetClusterStatusResponse) -> String {
     match status.leader_id {
         0 => format!("none is known in term {}", status.term),
@@ -360,6 +389,35 @@ mod tests {
         assert_eq!(disk_line(&silent(950)), "answers");
         let line = disk_line(&silent(12_400));
         assert_eq!(line, "of member 2 has not answered for 12 s");
+    }
+
+    #[test]
+    fn scheduled_backups_are_shown() {
+        let line = |backups| {
+            backups_line(&GetClusterStatusResponse {
+                backups,
+                ..status(2, [0, 0])
+            })
+        };
+        assert_eq!(line(None), "not scheduled at member 2");
+        let none = ScheduledBackups::default();
+        let before = "none was made since the member started";
+        assert_eq!(line(Some(none.clone())), before);
+        let failed = ScheduledBackups {
+            failure: "the disk is full".to_owned(),
+            ..none
+        };
+        let expected = format!("FAILED: the disk is full; {before}");
+        assert_eq!(line(Some(failed)), expected);
+        let made = ScheduledBackups {
+            last_time: Some(field::timestamp(berth_domain::id::TimeMs(
+                1_700_000_000_000,
+            ))),
+            last_index: 812,
+            ..ScheduledBackups::default()
+        };
+        let expected = "last at 2023-11-14T22:13:20Z, up to index 812";
+        assert_eq!(line(Some(made)), expected);
     }
 
     /// Goal: a follower's ignorance is not shown as a member that is far behind and silent.
