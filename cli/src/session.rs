@@ -192,6 +192,10 @@ impl Session {
 
     /// Returns the answer of one scheduler, after the user was informed that it is one.
     fn take<T>(&self, own: OwnAnswer<T>) -> Result<T, Refusal> {
+        if own.answer.is_err() && own.staleness.is_none() {
+            // Refused before a state was read: by a server that supports such reads, or not.
+            return own.answer.map_err(|status| from_status(&status));
+        }
         let source = source_of(&own);
         let before = self.source().replace(source.clone());
         if before.is_none_or(|before| !source.is_like(&before)) {

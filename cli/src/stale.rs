@@ -98,8 +98,8 @@ impl Source {
             ),
         };
         let age = match known.age {
-            Some(age) => format!("{:.1} s after it last heard from a leader", seconds(age)),
-            None => "which has not heard from a leader since it started".to_owned(),
+            Some(age) => format!("{:.1} s after a leader last confirmed it", seconds(age)),
+            None => "which no leader has confirmed since it started".to_owned(),
         };
         format!(
             "{what}: member {member} at {address} answered from its own state at revision {revision}, \
@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(
             source(age, None).sentence(),
             "no leader: member 2 at http://b:7100 answered from its own state at revision 812, 4.2 s after \
-             it last heard from a leader; later changes may be missing, and whether hosts are up is unknown"
+             a leader last confirmed it; later changes may be missing, and whether hosts are up is unknown"
         );
         let led = source(Some(Duration::ZERO), Some(3)).sentence();
         assert!(
@@ -156,7 +156,7 @@ mod tests {
         assert!(!led.contains("unknown"), "{led}");
         let never = source(None, None).sentence();
         assert!(
-            never.contains("has not heard from a leader since it started"),
+            never.contains("which no leader has confirmed since it started"),
             "{never}"
         );
         let old = Source {

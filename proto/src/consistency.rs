@@ -5,7 +5,7 @@
 //!   request    x-berth-consistency: stale      any single member answers, with or without a leader
 //!   response   x-berth-member: 2               the member that answered
 //!              x-berth-revision: 812           the revision of the state that the answer was made of
-//!              x-berth-age-ms: 4210            the time since that member last heard from a leader
+//!              x-berth-age-ms: 4210            the time since a leader last confirmed that state
 //!              x-berth-leader: 0               the leader that it knows; 0: none
 //! ```
 //!
@@ -26,7 +26,7 @@ pub const CONSISTENCY: &str = "x-berth-consistency";
 pub const MEMBER: &str = "x-berth-member";
 /// The key of the revision of an answer.
 pub const REVISION: &str = "x-berth-revision";
-/// The key of the age of an answer in milliseconds. Absent where the member has not heard from a leader
+/// The key of the age of an answer in milliseconds. Absent where no leader has confirmed its state
 /// since it started.
 pub const AGE_MS: &str = "x-berth-age-ms";
 /// The key of the leader that the member knows.
@@ -101,7 +101,7 @@ pub struct Staleness {
     pub member: u64,
     /// The revision of its state.
     pub revision: u64,
-    /// The time since it last heard from a leader; unknown if it has not since it started.
+    /// The time since a leader last confirmed that state; unknown if none has since it started.
     pub age: Option<Duration>,
     /// The leader that it knows.
     pub leader: Option<u64>,

@@ -34,6 +34,7 @@ pub mod error;
 mod expelled;
 pub mod feed;
 pub mod flags;
+mod freshness;
 mod grants;
 mod health;
 mod invariants;

@@ -58,7 +58,9 @@ use crate::service::{
     OperationApi, PlacementApi, PlannerApi, PolicyApi, PowerApi, SchedulerApi, ServerGroupApi,
     Setup, StaleReads, Urls, VolumeApi, revoked_since,
 };
-use crate::{duties, expelled, health, invariants, leadership, member, outdated, placement};
+use crate::{
+    duties, expelled, freshness, health, invariants, leadership, member, outdated, placement,
+};
 
 /// The descriptors are those of all programs; only what is served here is listed.
 const REFLECTION: Reflection = Reflection {
@@ -264,6 +266,9 @@ impl Scheduler {
         let feed = spawn(feed.follow(handle.watch()));
         let duties = duties::run(context.clone(), self.tls.clone(), stopping.clone());
         let duties = spawn(duties);
+        let freshness = context.freshness().clone();
+        let freshness = freshness::run(freshness, handle.clone(), stopping.clone());
+        let freshness = spawn(freshness);
         let identity = self.runtime.identity();
         let schedule = schedule_of(&self.config, identity, handle.clone(), backups);
         let schedule = schedule.map(|schedule| spawn(schedule::run(schedule, stopping.clone())));
@@ -397,7 +402,7 @@ impl Scheduler {
         if let Some(mut placement) = placement {
             server::join_or_abort(&mut placement.0).await;
         }
-        let beside = [feed, duties, leadership, health];
+        let beside = [feed, duties, freshness, leadership, health];
         for task in beside.into_iter().chain(certificates).chain(schedule) {
             end(task).await;
         }

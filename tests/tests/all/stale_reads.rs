@@ -174,7 +174,7 @@ fn a_scheduler_that_was_away_is_behind() {
     assert_eq!(names, ["one"], "it cannot know of the late one");
     assert!(known["age_ms"].is_null(), "{known}");
     let shown = table(&cluster, &["vm", "list"]).with_status(0);
-    let _ = shown.saying(&["has not heard from a leader since it started"]);
+    let _ = shown.saying(&["which no leader has confirmed since it started"]);
 }
 
 /// Goal: a follower that is cut off states its age, which grows; once the others go on, it is read

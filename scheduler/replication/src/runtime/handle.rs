@@ -11,7 +11,6 @@ use std::time::Duration;
 use berth_store::{Member, Membership};
 use raft::eraftpb::Entry;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
-use tokio::time::Instant;
 
 use crate::effects::{AppliedBatch, Position, Replaced, Role};
 use crate::error::Refused;
@@ -56,33 +55,6 @@ pub struct Leader {
     pub member: Option<Member>,
     /// This member's id.
     pub id: u64,
-}
-
-/// What a member knows of its leader: how old its own state may be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
-    /// This member's id.
-    pub id: u64,
-    /// The leader, if this member knows one.
-    pub leader: Option<u64>,
-    /// The time since the last message of a leader: zero while this member leads, absent if none has
-    /// arrived since it started.
-    pub age: Option<Duration>,
-}
-
-impl Standing {
-    fn at(known: &Leader, last_heard: Option<Instant>, now: Instant) -> Self {
-        let leader = known.role.leader;
-        let age = match leader == Some(known.id) {
-            true => Some(Duration::ZERO),
-            false => last_heard.map(|heard| now.saturating_duration_since(heard)),
-        };
-        Self {
-            id: known.id,
-            leader,
-            age,
-        }
-    }
 }
 
 /// Why a proposal has no answer.
@@ -378,8 +350,6 @@ pub struct Handle<M: Machine> {
     pub(super) requests: mpsc::Sender<Request<M>>,
     events: broadcast::Sender<Event<M>>,
     leader: watch::Receiver<Leader>,
-    /// When a message of a leader arrived last.
-    last_heard: watch::Receiver<Option<Instant>>,
 }
 
 impl<M: Machine> Clone for Handle<M> {
@@ -389,7 +359,6 @@ impl<M: Machine> Clone for Handle<M> {
             requests: self.requests.clone(),
             events: self.events.clone(),
             leader: self.leader.clone(),
-            last_heard: self.last_heard.clone(),
         }
     }
 }
@@ -408,14 +377,12 @@ impl<M: Machine> Handle<M> {
         requests: mpsc::Sender<Request<M>>,
         events: broadcast::Sender<Event<M>>,
         leader: watch::Receiver<Leader>,
-        last_heard: watch::Receiver<Option<Instant>>,
     ) -> Self {
         Self {
             decisions,
             requests,
             events,
             leader,
-            last_heard,
         }
     }
 
@@ -526,13 +493,6 @@ impl<M: Machine> Handle<M> {
         self.leader.borrow().clone()
     }
 
-    /// Returns how old this member's own state may be. Called before a read of that state, it does not
-    /// make the state younger than it is.
-    pub fn standing(&self) -> Standing {
-        let last_heard = *self.last_heard.borrow();
-        Standing::at(&self.leader.borrow(), last_heard, Instant::now())
-    }
-
     /// Follows who leads.
     pub fn watch_leader(&self) -> watch::Receiver<Leader> {
         self.leader.clone()
@@ -629,36 +589,5 @@ impl<M: Machine> Handle<M> {
         answer
             .await
             .unwrap_or(Err(MembershipError::Lost { leader: None }))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn known(leader: Option<u64>) -> Leader {
-        Leader {
-            role: Role {
-                leader,
-                ..Role::default()
-            },
-            member: None,
-            id: 2,
-        }
-    }
-
-    /// Goal: the age is zero at the leader alone, grows with time elsewhere, and is not invented.
-    #[test]
-    fn the_age_of_a_state_is_that_of_the_last_message() {
-        let heard = Instant::now();
-        let now = heard + Duration::from_millis(1_500);
-        let age = |leader, last_heard| Standing::at(&known(leader), last_heard, now).age;
-        assert_eq!(age(Some(2), Some(heard)), Some(Duration::ZERO));
-        assert_eq!(age(Some(2), None), Some(Duration::ZERO));
-        for leader in [None, Some(1)] {
-            assert_eq!(age(leader, Some(heard)), Some(Duration::from_millis(1_500)));
-            assert_eq!(age(leader, None), None);
-        }
-        assert_eq!(Standing::at(&known(Some(1)), None, now).leader, Some(1));
     }
 }

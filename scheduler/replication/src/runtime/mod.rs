@@ -36,7 +36,7 @@ use tokio::sync::{broadcast, mpsc, watch};
 
 pub use self::handle::{
     Committed, Decision, Event, Handle, Leader, LogError, MembershipError, ProposeError, Proposed,
-    ReadError, Standing, Status,
+    ReadError, Status,
 };
 pub use self::inbox::{Inbox, InboxError, IncomingSnapshot, SnapshotReport};
 use self::owner::Owner;
@@ -226,14 +226,7 @@ impl<M: Machine, D: Disk> Runtime<M, D> {
         let (internal_in, internal) = mpsc::unbounded_channel();
         let (events, _) = broadcast::channel(4096);
         let (leader_in, leader) = watch::channel(owner::leader_of(&replica));
-        let (last_heard_in, last_heard) = watch::channel(None);
-        let handle = Handle::new(
-            decisions_in,
-            requests_in,
-            events.clone(),
-            leader,
-            last_heard,
-        );
+        let handle = Handle::new(decisions_in, requests_in, events.clone(), leader);
         let checkpoints: Arc<dyn CheckpointStore> = Arc::new(parts.checkpoints);
         let inbox = Inbox::new(
             identity.clone(),
@@ -259,7 +252,6 @@ impl<M: Machine, D: Disk> Runtime<M, D> {
             internal_in,
             events,
             leader: leader_in,
-            last_heard: last_heard_in,
             membership: inbox.membership_sender(),
         })?;
         Ok(Self {

@@ -20,6 +20,7 @@ use berth_domain::operation::Operation;
 use berth_domain::refusal::Refusal;
 use berth_domain::version::{CLUSTER_TOO_OLD, ServiceVersion};
 use berth_process::BoxFuture;
+use berth_proto::consistency::Staleness;
 use berth_proto::operation::v1::{GrantTerms, SignedGrant};
 use berth_proto::status::to_status;
 use berth_proto::types::v1::ReadConsistency;
@@ -45,6 +46,7 @@ use super::stale;
 use super::table::{Loan, Table, Turn};
 use crate::backup::status::{BackupStatus, SharedStatus};
 use crate::feed::Feed;
+use crate::freshness::Freshness;
 use crate::grants;
 use crate::liveness::Liveness;
 use crate::machine::Machine;
@@ -92,6 +94,8 @@ struct Inner {
     backups: Arc<Semaphore>,
     refusals: Mutex<Refusals>,
     started: Instant,
+    /// How old this member's own state may be.
+    freshness: Freshness,
     /// Whether the cluster is known to be bootstrapped, or was waited for.
     bootstrapped: AtomicBool,
 }
@@ -145,6 +149,7 @@ impl Context {
                 backups: Arc::new(Semaphore::new(BACKUPS_MAX)),
                 refusals: Mutex::default(),
                 started: Instant::now(),
+                freshness: Freshness::default(),
                 bootstrapped: AtomicBool::new(false),
             })),
         }
@@ -152,6 +157,10 @@ impl Context {
 
     pub(crate) fn handle(&self) -> &Handle<Machine> {
         &self.inner.setup.handle
+    }
+
+    pub(crate) fn freshness(&self) -> &Freshness {
+        &self.inner.freshness
     }
 
     pub(crate) fn feed(&self) -> &Feed {
@@ -529,14 +538,20 @@ impl Context {
     ) -> BoxFuture<'_, Result<T, Status>> {
         Box::pin(async {
             // Before the state, which is then at least as young.
-            let standing = stale::is_requested().then(|| self.handle().standing());
+            let age = stale::is_requested().then(|| self.inner.freshness.age());
             let read = self.handle().read_stale(|machine| {
                 let state = machine.state();
                 (read(state), state.revision())
             });
             let (read, revision) = read.await.map_err(|error| self.urls().of_read(error))?;
-            if let Some(standing) = standing {
-                stale::record(standing, revision);
+            if let Some(age) = age {
+                let known = self.handle().leader();
+                stale::record(Staleness {
+                    member: known.id,
+                    revision,
+                    age,
+                    leader: known.role.leader,
+                });
             }
             Ok(read)
         })

@@ -27,7 +27,6 @@ use berth_process::BoxFuture;
 use berth_process::access::table;
 use berth_proto::consistency::{CONSISTENCY, Consistency, Staleness};
 use berth_proto::status::to_status;
-use berth_replication::runtime::Standing;
 use berth_state::State;
 use berth_tls::Role;
 use tokio_util::either::Either;
@@ -51,13 +50,7 @@ pub(super) fn is_requested() -> bool {
 }
 
 /// Records which state the request of this task was answered from last.
-pub(super) fn record(standing: Standing, revision: u64) {
-    let staleness = Staleness {
-        member: standing.id,
-        revision,
-        age: standing.age,
-        leader: standing.leader,
-    };
+pub(super) fn record(staleness: Staleness) {
     // Outside a stale read there is no place for it.
     let _ = READ.try_with(|read| *lock(read) = Some(staleness));
 }
@@ -235,17 +228,18 @@ mod tests {
 
     #[tokio::test]
     async fn outside_a_stale_read_nothing_is_recorded() {
-        let standing = Standing {
-            id: 1,
-            leader: None,
+        let staleness = |revision| Staleness {
+            member: 1,
+            revision,
             age: None,
+            leader: None,
         };
         assert!(!is_requested());
-        record(standing, 1);
+        record(staleness(1));
         let read = Arc::new(Mutex::new(None));
         READ.scope(read.clone(), async {
             assert!(is_requested());
-            record(standing, 7);
+            record(staleness(7));
             // A task of its own is another one.
             let other = tokio::spawn(async { is_requested() });
             assert!(!other.await.expect("a task"));

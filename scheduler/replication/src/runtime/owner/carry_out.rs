@@ -8,7 +8,7 @@ use berth_store::checkpoints;
 use berth_store::disk::Disk;
 use raft::eraftpb::Message;
 
-use super::{Internal, Owner, Waiter};
+use super::{Internal, Owner, Waiter, leader_of};
 use crate::effects::{CheckpointRequest, Effects, Persist, SendSnapshot, Ticket};
 use crate::error::Refused;
 use crate::machine::Machine;
@@ -41,10 +41,10 @@ impl<M: Machine, D: Disk> Owner<M, D> {
         if let Some(membership) = effects.membership {
             network.members(&membership);
             self.membership.send_replace(membership);
-            self.report_leader();
+            self.leader.send_replace(leader_of(&self.replica));
         }
         if effects.role.is_some() {
-            self.report_leader();
+            self.leader.send_replace(leader_of(&self.replica));
         }
         if let Some(replaced) = effects.replaced {
             let replaced = Arc::new(replaced);

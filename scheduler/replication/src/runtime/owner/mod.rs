@@ -16,7 +16,7 @@ use berth_store::disk::Disk;
 use berth_store::{
     CheckpointSink, CheckpointStore, Header, Identity, Member, Membership, checkpoints,
 };
-use raft::eraftpb::{Message, MessageType};
+use raft::eraftpb::Message;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
@@ -90,7 +90,6 @@ pub(in crate::runtime) struct Setup<M: Machine, D: Disk> {
     pub(in crate::runtime) internal_in: mpsc::UnboundedSender<Internal<M>>,
     pub(in crate::runtime) events: broadcast::Sender<Event<M>>,
     pub(in crate::runtime) leader: watch::Sender<Leader>,
-    pub(in crate::runtime) last_heard: watch::Sender<Option<Instant>>,
     pub(in crate::runtime) membership: Arc<watch::Sender<Arc<Membership>>>,
 }
 
@@ -117,8 +116,6 @@ pub(in crate::runtime) struct Owner<M: Machine, D: Disk> {
     internal_in: mpsc::UnboundedSender<Internal<M>>,
     events: broadcast::Sender<Event<M>>,
     leader: watch::Sender<Leader>,
-    /// When a message of a leader arrived last, or this member ceased to be the leader.
-    last_heard: watch::Sender<Option<Instant>>,
     membership: Arc<watch::Sender<Arc<Membership>>>,
     waiters: HashMap<u64, Waiter<M>>,
     last_ticket: u64,
@@ -177,7 +174,6 @@ impl<M: Machine, D: Disk> Owner<M, D> {
             internal_in: setup.internal_in,
             events: setup.events,
             leader: setup.leader,
-            last_heard: setup.last_heard,
             membership: setup.membership,
             waiters: HashMap::new(),
             last_ticket: 0,
@@ -242,14 +238,8 @@ impl<M: Machine, D: Disk> Owner<M, D> {
                 }
                 _ = ticks.tick() => self.replica.tick(),
                 _ = self.messages.recv_many(&mut inputs, INPUTS_AT_ONCE) => {
-                    let term = self.replica.role().term;
-                    let mut is_heard = false;
                     for message in inputs.drain(..).flatten() {
-                        is_heard |= is_of_leader(&message, term);
                         self.replica.step(message);
-                    }
-                    if is_heard {
-                        self.record_leader_message();
                     }
                 }
                 _ = self.requests.recv_many(&mut requests, INPUTS_AT_ONCE), if has_handles => {
@@ -403,7 +393,6 @@ impl<M: Machine, D: Disk> Owner<M, D> {
                     self.replica
                         .step_snapshot(received.message, received.header, received.machine);
                 if used {
-                    self.record_leader_message();
                     self.received.push((index, received.sink));
                 }
                 // The sender's connection may be gone; Raft sends it again.
@@ -411,21 +400,6 @@ impl<M: Machine, D: Disk> Owner<M, D> {
             }
         }
         Ok(())
-    }
-
-    /// Records that this member follows a leader now, or led until now.
-    fn record_leader_message(&self) {
-        self.last_heard.send_replace(Some(Instant::now()));
-    }
-
-    /// Reports who leads. The state of a member that ceases to lead ages from then on.
-    fn report_leader(&self) {
-        let leader = leader_of(&self.replica);
-        let leads = |leader: &Leader| leader.role.leader == Some(leader.id);
-        let before = self.leader.send_replace(leader.clone());
-        if leads(&before) && !leads(&leader) {
-            self.record_leader_message();
-        }
     }
 
     fn rebuild_table(&mut self) {
@@ -471,13 +445,6 @@ async fn join(threads: Vec<JoinHandle<()>>) -> bool {
         sound &= thread.join().is_ok();
     }
     sound
-}
-
-/// Returns whether only a leader sends such a message, and not one of an earlier term than this.
-fn is_of_leader(message: &Message, term: u64) -> bool {
-    let kind = message.get_msg_type();
-    let of_leader = [MessageType::MsgAppend, MessageType::MsgHeartbeat];
-    of_leader.contains(&kind) && message.term >= term
 }
 
 /// Returns who leads, as this replica sees it.
