@@ -507,7 +507,8 @@ From a disk image, on a bridge:
     Moves(Moves),
     /// Set when a VM is started again by itself
     ///
-    /// A guest that shuts itself down stays off. On another host a VM is started only once its own is
+    /// What is not given stays as it is; a new VM has leave, leave, priority 50 and 3 restarts within an
+    /// hour. A guest that shuts itself down stays off. On another host a VM is started only once its own is
     /// proven dead (`berth host fence`, or the policy host.self_fence_ms). When its restarts within an
     /// hour are used up, it is left STOPPED.
     #[command(after_help = "\

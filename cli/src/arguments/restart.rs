@@ -24,16 +24,16 @@ impl From<OnEvent> for RestartAction {
 /// When a VM is started again by itself; what is not given stays as it is.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub struct Restart {
-    /// What to do when the guest ends without shutting down [default: leave]
+    /// What to do when the guest ends without shutting down
     #[arg(long, value_name = "ACTION")]
     pub on_crash: Option<OnEvent>,
-    /// What to do when its host is proven dead, or has restarted without it [default: leave]
+    /// What to do when its host is proven dead, or has restarted without it
     #[arg(long, value_name = "ACTION")]
     pub on_host_failure: Option<OnEvent>,
-    /// Priority: VMs with a higher one are started first [default: 50]
+    /// Priority: VMs with a higher one are started first
     #[arg(long, value_name = "0..100", value_parser = clap::value_parser!(u32).range(0..=i64::from(PRIORITY_MAX)))]
     pub restart_priority: Option<u32>,
-    /// Restarts that are permitted within an hour [default: 3]
+    /// Restarts that are permitted within an hour
     #[arg(long, value_name = "1..20", value_parser = clap::value_parser!(u32).range(1..=i64::from(PER_HOUR_MAX)))]
     pub restarts_per_hour: Option<u32>,
 }
@@ -68,7 +68,7 @@ mod tests {
 
     use super::*;
 
-    /// Goal: the help names the defaults of the policy.
+    /// Goal: the help of the command names the defaults of the policy.
     #[test]
     fn the_defaults_are_those_in_the_help() {
         let policy = Restart::default().apply_to(&RestartPolicy::default());

@@ -174,7 +174,7 @@ impl Restarts {
         self.begun_at.push(now);
     }
 
-    /// Forgets what was done: a user has started the VM, or has set another policy.
+    /// Forgets what was done: a user has started the VM.
     pub fn reset(&mut self) {
         self.begun_at.clear();
         self.gave_up_at = None;

@@ -13,7 +13,9 @@ use berth_domain::id::{ClaimId, Incarnation, VmUid};
 use berth_domain::migration;
 use berth_domain::name::{HostName, PmemName, VmName};
 use berth_domain::pmem::PmemDevice;
-use berth_domain::reality::{Comparison, Expected, Finding, Trouble, UNKNOWN_MAX, Unknown};
+use berth_domain::reality::{
+    Absence, Comparison, Expected, Finding, Trouble, UNKNOWN_MAX, Unknown,
+};
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::version::ServiceVersion;
 use berth_domain::vm::{self, Vm};
@@ -231,10 +233,16 @@ impl State {
         let vm = self.vm(&finding.vm)?;
         let claim = self.claim(finding.claim)?;
         let recorded = vm.trouble.as_ref().map(|trouble| trouble.absence);
+        // How it ended stays known when its hypervisor has forgotten it, as after a restart.
+        let forgets = self.header.cluster_version < ServiceVersion::RESTART_POLICY;
+        let is_news = match (recorded, finding.absence) {
+            (Some(Absence::Stopped | Absence::ShutDown), Some(Absence::Missing)) => forgets,
+            (recorded, found) => recorded != found,
+        };
         let counts = vm.generation == finding.generation
             && vm.host.as_ref() == Some(host)
             && is_settled(vm, claim)
-            && recorded != finding.absence;
+            && is_news;
         counts.then(|| Vm {
             trouble: finding.absence.map(|absence| Trouble {
                 absence,

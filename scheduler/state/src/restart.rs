@@ -10,10 +10,10 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use berth_domain::fence::may_evacuate;
-use berth_domain::host::Liveness;
+use berth_domain::host::{Host, Liveness};
 use berth_domain::id::TimeMs;
 use berth_domain::name::{HostName, VmName};
-use berth_domain::operation::Operation;
+use berth_domain::operation::{Drain, Operation};
 use berth_domain::vm::{self, Due, RestartAction, Vm};
 
 use crate::state::State;
@@ -77,10 +77,14 @@ impl State {
         if host.fenced.is_none() || may_evacuate(host, now).is_err() {
             return None;
         }
+        if self.drain_of(name).is_some() {
+            return None;
+        }
+        let last = self.last_evacuation(host, now);
+        let was_left = |vm: &Vm| last.is_some_and(|drain| drain.vm(&vm.name).is_some());
         let vms = self.restarted_elsewhere(name, now);
-        let priority = vms.map(|vm| vm.restarts.policy.priority).max()?;
-        let is_due = self.drain_of(name).is_none() && !self.was_evacuated(name, now);
-        is_due.then_some(priority)
+        let vms = vms.filter(|vm| !was_left(vm));
+        vms.map(|vm| vm.restarts.policy.priority).max()
     }
 
     /// Returns the VMs that are to be started elsewhere when this host is dead.
@@ -95,11 +99,10 @@ impl State {
             (vm.claim == Some(claim.id)).then_some(vm)
         });
         vms.filter(move |vm| {
-            let restarts = &vm.restarts;
             vm.state == vm::State::Active
                 && vm.operation.is_none()
-                && restarts.policy.on_host_failure == RestartAction::Restart
-                && restarts.permits(now)
+                && is_restarted_elsewhere(vm)
+                && vm.restarts.permits(now)
                 && self.restart_obstacle(vm).is_none()
         })
     }
@@ -127,15 +130,27 @@ impl State {
         })
     }
 
-    /// Returns whether an evacuation of this host by policy has just ended.
-    fn was_evacuated(&self, host: &HostName, now: TimeMs) -> bool {
+    /// Returns the last evacuation by policy of a host, if it has just ended, and began with its fence or
+    /// after it: what it left is tried again later.
+    fn last_evacuation(&self, host: &Host, now: TimeMs) -> Option<&Drain> {
         let since = TimeMs(now.0.saturating_sub(RETRY_MS));
+        let fenced_at = host.fenced.as_ref()?.at;
         let ended = self.index.done.iter().rev();
         let mut recent = ended
             .take_while(|(at, _)| *at > since)
             .filter_map(|(_, id)| self.operation(*id));
-        recent.any(|operation| is_evacuation_by_policy(operation, host))
+        let last = recent.find(|operation| is_evacuation_by_policy(operation, &host.name))?;
+        last.drain().filter(|_| last.created_at >= fenced_at)
     }
+}
+
+/// Returns whether a VM is started elsewhere when its host is dead. One whose guest was off before is
+/// if that was to be started again.
+pub(crate) fn is_restarted_elsewhere(vm: &Vm) -> bool {
+    let policy = &vm.restarts.policy;
+    let was_off = vm.trouble.as_ref().map(|trouble| trouble.absence);
+    policy.on_host_failure == RestartAction::Restart
+        && was_off.is_none_or(|absence| policy.on_absence(absence) == RestartAction::Restart)
 }
 
 fn is_evacuation_by_policy(operation: &Operation, host: &HostName) -> bool {

@@ -24,7 +24,7 @@ use berth_domain::version::ServiceVersion;
 use berth_domain::vm::Vm;
 
 use super::lease::{done, fence};
-use super::restart::used_up;
+use super::restart::may_start_elsewhere;
 use crate::command::{Command, LeaseRequest, PlannedVm};
 use crate::refusals::{cluster_too_old, host_is_drained, invalid, precondition};
 use crate::reply::Reply;
@@ -127,7 +127,11 @@ impl<J: Journal> Transaction<'_, J> {
         }
         let was_cordoned = view.host.cordoned;
         self.examine_new_operation(begin.operation, begin.lease)?;
-        let vms = self.in_order(host, begin.plan, begin.spec.by_policy);
+        let mut vms = self.in_order(host, begin.plan, begin.spec.by_policy);
+        if begin.spec.by_policy {
+            // The others are due when this one has ended.
+            vms.truncate(DRAINED_MAX);
+        }
         if vms.len() > DRAINED_MAX {
             let message = format!(
                 "host {host} holds {} vms, and one drain moves at most {DRAINED_MAX}",
@@ -213,8 +217,8 @@ impl<J: Journal> Transaction<'_, J> {
         }
         let spec = operation.kind.drain();
         let by_policy = spec.is_some_and(|spec| spec.by_policy);
-        if let Some(vm) = known.filter(|vm| by_policy && !vm.restarts.permits(self.now())) {
-            return Err(used_up(vm));
+        if let Some(vm) = known.filter(|_| by_policy) {
+            may_start_elsewhere(vm, self.now())?;
         }
         let parallel = spec.map_or(0, |spec| spec.parallel);
         if drain.moving().count() >= parallel as usize {
@@ -424,9 +428,13 @@ fn outcome_of(operation: &Operation, drain: &Drain, is_uncordoned: bool) -> Outc
         return Outcome::Succeeded;
     }
     let message = format!("{left} of the {all} vms of host {host} were not moved");
+    let hint = match operation.kind.drain().is_some_and(|spec| spec.by_policy) {
+        true => "they are tried again after a minute; `berth vm evacuate` tries one at once".into(),
+        false => cordon,
+    };
     Outcome::Failed(
         precondition("VMS_STAY", message)
-            .with_hint(cordon)
+            .with_hint(hint)
             .with("host", host),
     )
 }

@@ -18,6 +18,7 @@ use super::operation::transition;
 use crate::command::LeaseRequest;
 use crate::refusals::{invalid, precondition, vm_busy};
 use crate::reply::Reply;
+use crate::restart::is_restarted_elsewhere;
 use crate::transaction::{Journal, Transaction};
 
 impl<J: Journal> Transaction<'_, J> {
@@ -37,7 +38,6 @@ impl<J: Journal> Transaction<'_, J> {
             ..(*vm).clone()
         };
         after.restarts.policy = policy;
-        after.restarts.reset();
         self.put_vm(after);
         Ok(Reply::None)
     }
@@ -109,6 +109,15 @@ pub(super) fn examine_policy(policy: &RestartPolicy) -> Result<(), Refusal> {
     }
 }
 
+/// Refuses to start a VM elsewhere of which the policy does not say so, or not any more.
+pub(super) fn may_start_elsewhere(vm: &Vm, now: TimeMs) -> Result<(), Refusal> {
+    match (is_restarted_elsewhere(vm), vm.restarts.permits(now)) {
+        (false, _) => Err(not_due(&vm.name, None)),
+        (true, false) => Err(used_up(vm)),
+        (true, true) => Ok(()),
+    }
+}
+
 fn not_due(vm: &VmName, at: Option<TimeMs>) -> Refusal {
     let when = match at {
         Some(_) => "yet",
@@ -122,7 +131,7 @@ fn not_due(vm: &VmName, at: Option<TimeMs>) -> Refusal {
 }
 
 /// Refuses one more restart within the hour.
-pub(super) fn used_up(vm: &Vm) -> Refusal {
+fn used_up(vm: &Vm) -> Refusal {
     let most = vm.restarts.policy.per_hour_max;
     let name = &vm.name;
     Refusal::new(

@@ -394,6 +394,112 @@ fn stop(world: &mut World, name: &str) {
     stopped.unwrap();
 }
 
+/// Goal: a guest that was off before its host died is started elsewhere only if it was to be started
+/// again. Method: every policy and absence.
+#[test]
+fn a_guest_that_was_off_stays_off_when_its_host_dies() {
+    for on_crash in RestartAction::ALL {
+        for absence in [None].into_iter().chain(Absence::ALL.map(Some)) {
+            let mut world = World::with_hosts(2);
+            world.boot("a", &pinned(1), "h1");
+            let policy = policy(on_crash, RESTART);
+            set(&mut world, "a", policy).unwrap();
+            if absence.is_some() {
+                find(&mut world, "a", absence);
+            }
+            go_down(&mut world, "h1");
+            groups::fence(&mut world, "h1");
+            let is_due = absence.is_none_or(|absence| policy.on_absence(absence) == RESTART);
+            assert_eq!(
+                due_hosts(&world).len(),
+                usize::from(is_due),
+                "{policy:?} {absence:?}"
+            );
+        }
+    }
+}
+
+/// Goal: how a guest ended stays known when its hypervisor has forgotten it, as after a restart of the
+/// machine. Method: every absence after every other.
+#[test]
+fn how_a_guest_ended_is_not_forgotten() {
+    let all = || [None].into_iter().chain(Absence::ALL.map(Some));
+    for first in all() {
+        for then in all() {
+            let mut world = World::with_hosts(1);
+            world.boot("a", &pinned(1), "h1");
+            find(&mut world, "a", first);
+            find(&mut world, "a", then);
+            let found = vm(&world, "a").trouble.map(|trouble| trouble.absence);
+            let is_kept = first.is_some() && then == Some(Absence::Missing);
+            let expected = if is_kept { first } else { then };
+            assert_eq!(found, expected, "{first:?}, then {then:?}");
+        }
+    }
+}
+
+/// Goal: another policy that is set while a restart is under way takes nothing from it: it counts, and
+/// is repeated if it fails; what it takes back of an evacuation is not begun.
+#[test]
+fn a_policy_that_is_set_meanwhile_is_followed() {
+    let mut world = World::with_hosts(3);
+    world.boot("a", &pinned(1), "h1");
+    set(&mut world, "a", policy(RESTART, RESTART)).unwrap();
+    find(&mut world, "a", Some(Absence::Stopped));
+    let operation = restart(&mut world, "a").unwrap().unwrap();
+    let other = RestartPolicy {
+        priority: 7,
+        ..policy(RESTART, RESTART)
+    };
+    set(&mut world, "a", other).unwrap();
+    end(&mut world, operation, GuestPower::Off);
+    let after = vm(&world, "a");
+    assert_eq!(after.state, VmState::Active);
+    assert_eq!(after.restarts.begun_at.len(), 1);
+
+    world.boot("b", &pinned(1), "h1");
+    set(&mut world, "b", policy(LEAVE, RESTART)).unwrap();
+    go_down(&mut world, "h1");
+    groups::fence(&mut world, "h1");
+    let drain = begin_evacuation(&mut world, "h1").unwrap();
+    set(&mut world, "b", policy(LEAVE, LEAVE)).unwrap();
+    let refused = evacuate_one(&mut world, drain, "b", "h2").unwrap_err();
+    assert_eq!(refused.reason, "RESTART_NOT_DUE");
+    evacuate_one(&mut world, drain, "a", "h2").unwrap();
+}
+
+/// Goal: only what an evacuation has left waits: not what was at work then, nor another death of the host.
+#[test]
+fn what_an_evacuation_did_not_see_is_due_at_once() {
+    let mut world = World::with_hosts(3);
+    for name in ["a", "b"] {
+        world.boot(name, &pinned(1), "h1");
+        set(&mut world, name, policy(RESTART, RESTART)).unwrap();
+    }
+    find(&mut world, "b", Some(Absence::Stopped));
+    let busy = restart(&mut world, "b").unwrap().unwrap();
+    go_down(&mut world, "h1");
+    groups::fence(&mut world, "h1");
+    let drain = begin_evacuation(&mut world, "h1").unwrap();
+    let full = Refusal::new(Code::ResourceExhausted, "NO_VALID_HOST", "no host fits");
+    record(&mut world, drain, "a", Some(full));
+    assert_eq!(due_hosts(&world), [""; 0], "a was left, b is at work");
+    end(&mut world, busy, GuestPower::Off);
+    assert_eq!(due_hosts(&world), ["h1"], "b was not among its vms");
+    let drain = begin_evacuation(&mut world, "h1").unwrap();
+    evacuate_one(&mut world, drain, "b", "h2").unwrap();
+    let full = Refusal::new(Code::ResourceExhausted, "NO_VALID_HOST", "no host fits");
+    record(&mut world, drain, "a", Some(full));
+    assert_eq!(due_hosts(&world), [""; 0], "a was left again");
+    // The host comes back and dies again.
+    let (host, liveness) = (host_name("h1"), Liveness::Up);
+    world.run(Command::SetLiveness { host, liveness }).unwrap();
+    world.now += 1;
+    go_down(&mut world, "h1");
+    groups::fence(&mut world, "h1");
+    assert_eq!(due_hosts(&world), ["h1"]);
+}
+
 /// Goal: an operator's cordon stays, and what could not be placed is tried again after a minute.
 #[test]
 fn what_is_left_is_tried_again_later() {
