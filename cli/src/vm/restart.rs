@@ -50,12 +50,12 @@ pub(super) fn fields(vm: &Vm, obstacle: &str) -> Vec<(&'static str, String)> {
         ));
     }
     if restarts.gave_up_at.is_some() {
-        let what = format!("used up; `berth vm start {}` starts it", vm.name);
-        fields.push(("restarts left", what));
+        let what = format!("`berth vm start {}` starts it again", vm.name);
+        fields.push(("used up", what));
     }
     if !obstacle.is_empty() {
-        let what = format!("it cannot be started elsewhere: {obstacle}");
-        fields.push(("if its host fails", what));
+        let what = format!("cannot be started if its host fails: {obstacle}");
+        fields.push(("elsewhere", what));
     }
     fields
 }
@@ -66,7 +66,7 @@ fn describe(policy: &RestartPolicy) -> String {
         RestartAction::Restart => "restart",
     };
     format!(
-        "on crash {}, on host failure {}, priority {}, at most {} an hour",
+        "crash: {}, host failure: {}, priority {}, {} an hour",
         action(policy.on_crash),
         action(policy.on_host_failure),
         policy.priority,

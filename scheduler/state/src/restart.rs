@@ -125,9 +125,7 @@ impl State {
         }
         let storage = &self.host(host)?.host.report.storage_id;
         let is_shared = others.any(|view| view.host.report.storage_id == *storage);
-        (!is_shared).then(|| {
-            format!("its disks are on host {host} alone, whose storage no other host shares")
-        })
+        (!is_shared).then(|| format!("its disks are on host {host} alone"))
     }
 
     /// Returns the last evacuation by policy of a host, if it has just ended, and began with its fence or
