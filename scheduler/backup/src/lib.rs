@@ -19,7 +19,6 @@
 //! Invariant: a file that was cut short, or in which any byte differs, is never read as a backup.
 
 pub mod chain;
-mod hashing;
 pub mod header;
 pub mod reader;
 pub mod record;

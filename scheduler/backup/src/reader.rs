@@ -8,10 +8,10 @@ use std::collections::VecDeque;
 use std::io::{self, Read};
 
 use berth_store::StateHash;
+use berth_store::container::{Hashing, Unread, u32_at};
 use bytes::Bytes;
 use prost::Message as _;
 
-use crate::hashing::Hashing;
 use crate::header::{Header, Kind};
 use crate::record::{Item, Record, Trailer};
 use crate::{FORMAT, HEADER_BYTES_MAX, MAGIC, RECORD_BYTES_MAX, TRAILER_BYTES_MAX};
@@ -37,6 +37,15 @@ pub enum ReadError {
         /// The format of the file.
         actual: u32,
     },
+}
+
+impl From<Unread> for ReadError {
+    fn from(unread: Unread) -> Self {
+        match unread {
+            Unread::Truncated(part) => Self::Truncated(part),
+            Unread::Io(error) => Self::Io(error),
+        }
+    }
 }
 
 /// What a backup holds, after all of it was read.
@@ -177,7 +186,7 @@ impl<R: Read> Reader<R> {
             return Err(ReadError::Damaged("length of the trailer"));
         }
         let trailer = read_bytes(&mut self.input, trailer_bytes, "end")?;
-        let expected = self.input.digest();
+        let expected = self.input.digest128().to_le_bytes();
         let digest = read_bytes(&mut self.input, expected.len(), "end")?;
         if digest != expected {
             return Err(ReadError::Damaged("checksum of the whole"));
@@ -250,10 +259,4 @@ fn read_bytes<R: Read>(
         input.fill(&mut bytes[from..], part)?;
     }
     Ok(bytes)
-}
-
-fn u32_at(bytes: &[u8], offset: usize) -> u32 {
-    let mut word = [0; 4];
-    word.copy_from_slice(&bytes[offset..offset + 4]);
-    u32::from_le_bytes(word)
 }

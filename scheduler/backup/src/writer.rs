@@ -11,11 +11,11 @@
 
 use std::io::{self, Write};
 
+use berth_store::container::Hashing;
 use berth_store::{Row, StateHash};
 use prost::Message as _;
 use raft::eraftpb::Entry;
 
-use crate::hashing::Hashing;
 use crate::header::{Header, Kind};
 use crate::record::{Record, Trailer};
 use crate::{FORMAT, MAGIC, RECORD_BYTES_MAX};
@@ -58,15 +58,7 @@ impl<W: Write> Writer<W> {
             return Err(WriteError::Contradiction(fault));
         }
         let mut out = Hashing::new(out);
-        let encoded = header.encode_to_vec();
-        let mut head = Vec::with_capacity(20 + encoded.len());
-        head.extend_from_slice(MAGIC);
-        head.extend_from_slice(&FORMAT.to_le_bytes());
-        head.extend_from_slice(&length(encoded.len())?.to_le_bytes());
-        head.extend_from_slice(&encoded);
-        let crc = crc32fast::hash(&head);
-        head.extend_from_slice(&crc.to_le_bytes());
-        out.write_all(&head)?;
+        out.write_head(MAGIC, FORMAT, &header)?;
         Ok(Self {
             out,
             last_index: header.after_index(),
@@ -125,10 +117,10 @@ impl<W: Write> Writer<W> {
         self.flush_record()?;
         let trailer = self.written.encode_to_vec();
         self.out.write_all(&0_u32.to_le_bytes())?;
-        self.out.write_all(&length(trailer.len())?.to_le_bytes())?;
+        self.out.write_length(trailer.len())?;
         self.out.write_all(&trailer)?;
-        let digest = self.out.digest();
-        self.out.write_all(&digest)?;
+        let digest = self.out.digest128();
+        self.out.write_all(&digest.to_le_bytes())?;
         self.out.flush()?;
         Ok(self.out.bytes())
     }
@@ -151,15 +143,7 @@ impl<W: Write> Writer<W> {
         self.record.rows.clear();
         self.record.entries.clear();
         self.record_bytes = 0;
-        self.out.write_all(&length(payload.len())?.to_le_bytes())?;
-        self.out
-            .write_all(&crc32fast::hash(&payload).to_le_bytes())?;
-        self.out.write_all(&payload)?;
+        self.out.write_piece(&payload)?;
         Ok(())
     }
-}
-
-fn length(bytes: usize) -> io::Result<u32> {
-    u32::try_from(bytes)
-        .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "more than 4 GiB in one piece"))
 }

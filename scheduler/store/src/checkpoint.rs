@@ -16,8 +16,8 @@ use std::io::{self, Read, Write};
 
 use bytes::{Buf, Bytes};
 use prost::Message as _;
-use xxhash_rust::xxh3::Xxh3Default;
 
+use crate::container::{Hashing, Unread, u32_at};
 use crate::hash::StateHash;
 use crate::membership::Membership;
 use crate::row::Row;
@@ -80,6 +80,15 @@ pub enum ReadError {
     },
 }
 
+impl From<Unread> for ReadError {
+    fn from(unread: Unread) -> Self {
+        match unread {
+            Unread::Truncated(part) => Self::Truncated(part),
+            Unread::Io(error) => Self::Io(error),
+        }
+    }
+}
+
 /// Writes one checkpoint.
 pub struct Writer<W: Write> {
     out: Hashing<W>,
@@ -93,15 +102,7 @@ impl<W: Write> Writer<W> {
     /// Writes the header and prepares for rows.
     pub fn new(out: W, header: Header) -> io::Result<Self> {
         let mut out = Hashing::new(out);
-        let encoded = header.encode_to_vec();
-        let mut head = Vec::with_capacity(16 + encoded.len());
-        head.extend_from_slice(MAGIC);
-        head.extend_from_slice(&FORMAT.to_le_bytes());
-        head.extend_from_slice(&length(encoded.len())?.to_le_bytes());
-        head.extend_from_slice(&encoded);
-        let crc = crc32fast::hash(&head);
-        head.extend_from_slice(&crc.to_le_bytes());
-        out.write_all(&head)?;
+        out.write_head(MAGIC, FORMAT, &header)?;
         Ok(Self {
             out,
             chunk: Vec::with_capacity(CHUNK_BYTES + 4096),
@@ -140,20 +141,16 @@ impl<W: Write> Writer<W> {
         );
         self.flush_chunk()?;
         self.out.write_all(&0_u32.to_le_bytes())?;
-        let digest = self.out.hasher.digest();
+        let digest = self.out.digest();
         self.out.write_all(&digest.to_le_bytes())?;
-        Ok(self.out.bytes)
+        Ok(self.out.bytes())
     }
 
     fn flush_chunk(&mut self) -> io::Result<()> {
         if self.chunk.is_empty() {
             return Ok(());
         }
-        self.out
-            .write_all(&length(self.chunk.len())?.to_le_bytes())?;
-        self.out
-            .write_all(&crc32fast::hash(&self.chunk).to_le_bytes())?;
-        self.out.write_all(&self.chunk)?;
+        self.out.write_piece(&self.chunk)?;
         self.chunk.clear();
         Ok(())
     }
@@ -246,7 +243,7 @@ impl<R: Read> Reader<R> {
         self.input.fill(&mut word, "chunks")?;
         let chunk_bytes = u32::from_le_bytes(word) as usize;
         if chunk_bytes == 0 {
-            let expected = self.input.hasher.digest();
+            let expected = self.input.digest();
             let mut digest = [0; 8];
             self.input.fill(&mut digest, "end")?;
             if u64::from_le_bytes(digest) != expected {
@@ -291,55 +288,6 @@ fn take(chunk: &mut Bytes) -> Result<Bytes, ReadError> {
         return Err(ReadError::Damaged("length of a row"));
     }
     Ok(chunk.split_to(part_bytes))
-}
-
-fn u32_at(bytes: &[u8], offset: usize) -> u32 {
-    let mut word = [0; 4];
-    word.copy_from_slice(&bytes[offset..offset + 4]);
-    u32::from_le_bytes(word)
-}
-
-fn length(bytes: usize) -> io::Result<u32> {
-    u32::try_from(bytes)
-        .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "more than 4 GiB in one piece"))
-}
-
-/// Passes bytes through and hashes them.
-struct Hashing<T> {
-    inner: T,
-    hasher: Xxh3Default,
-    bytes: u64,
-}
-
-impl<T> Hashing<T> {
-    fn new(inner: T) -> Self {
-        Self {
-            inner,
-            hasher: Xxh3Default::new(),
-            bytes: 0,
-        }
-    }
-}
-
-impl<W: Write> Hashing<W> {
-    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.hasher.update(bytes);
-        self.bytes += bytes.len() as u64;
-        self.inner.write_all(bytes)
-    }
-}
-
-impl<R: Read> Hashing<R> {
-    fn fill(&mut self, buffer: &mut [u8], part: &'static str) -> Result<(), ReadError> {
-        self.inner.read_exact(buffer).map_err(|error| {
-            match error.kind() == io::ErrorKind::UnexpectedEof {
-                true => ReadError::Truncated(part),
-                false => ReadError::Io(error),
-            }
-        })?;
-        self.hasher.update(buffer);
-        Ok(())
-    }
 }
 
 #[cfg(test)]

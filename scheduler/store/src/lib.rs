@@ -22,6 +22,7 @@
 
 pub mod checkpoint;
 pub mod checkpoints;
+pub mod container;
 pub mod disk;
 pub mod extent;
 pub mod hash;
