@@ -345,7 +345,7 @@ pub struct Vm {
     /// When it was requested.
     pub created_at: TimeMs,
     /// What the agent found to be wrong with the guest that should run. Only while it is ACTIVE on
-    /// that claim: see [`Vm::settle_trouble`].
+    /// that claim: see [`Vm::settle`].
     #[serde(default)]
     pub trouble: Option<Trouble>,
     /// When it is started again by itself, and when it was.
@@ -359,7 +359,7 @@ pub struct Vm {
 impl Vm {
     /// Forgets a trouble that is none any more: of another claim, or of a VM that is not to run; and
     /// that restarts were used up, of one that runs.
-    pub fn settle_trouble(&mut self) {
+    pub fn settle(&mut self) {
         let (state, claim) = (self.state, self.claim);
         self.trouble
             .take_if(|trouble| state != State::Active || claim != Some(trouble.claim));

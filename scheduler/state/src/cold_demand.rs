@@ -2,6 +2,7 @@
 //! after it was shelved. The choice of a host and the command that claims it both ask here.
 
 use berth_domain::constraint::{Demand, RestartReason};
+use berth_domain::name::HostName;
 use berth_domain::operation::{ClaimPurpose, Operation};
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::vm::{Vm, VmSpec};
@@ -31,6 +32,13 @@ impl State {
             RestartReason::Evacuation => self.without_those_left(demand, &source.host.name),
             RestartReason::Move | RestartReason::Resize | RestartReason::Unshelving => demand,
         })
+    }
+
+    /// Returns whether a VM has disks that another host does not see.
+    #[must_use]
+    pub fn are_apart(&self, vm: &Vm, source: &HostName, destination: &HostName) -> bool {
+        let storage = |host| self.host(host).map(|v| &v.host.report.storage_id);
+        !vm.spec.disks.is_empty() && storage(source) != storage(destination)
     }
 
     /// Returns what the host of a running operation has to give, the next or the one claimed for it.

@@ -118,14 +118,14 @@ impl State {
         if !vm.spec.pmem_demand().requests.is_empty() {
             return Some(format!("its persistent memory is on host {host} alone"));
         }
-        let mut others = self.hosts().values().filter(|view| view.host.name != *host);
-        if vm.spec.disks.is_empty() {
-            let is_alone = others.next().is_none();
-            return is_alone.then(|| "there is no other host".to_owned());
+        let mut others = self.hosts().keys().filter(|other| *other != host);
+        if others.all(|other| self.are_apart(vm, host, other)) {
+            return Some(match vm.spec.disks.is_empty() {
+                true => "there is no other host".to_owned(),
+                false => format!("its disks are on host {host} alone"),
+            });
         }
-        let storage = &self.host(host)?.host.report.storage_id;
-        let is_shared = others.any(|view| view.host.report.storage_id == *storage);
-        (!is_shared).then(|| format!("its disks are on host {host} alone"))
+        None
     }
 
     /// Returns the last evacuation by policy of a host, if it has just ended, and began with its fence or

@@ -200,7 +200,7 @@ impl<J: Journal> Transaction<'_, J> {
     );
 
     pub(crate) fn put_vm(&mut self, mut vm: Vm) -> Arc<Vm> {
-        vm.settle_trouble();
+        vm.settle();
         let vm = Arc::new(vm);
         let old = self.state.vms.insert(vm.name.clone(), vm.clone());
         self.state.index.mark_troubled(&vm);

@@ -65,10 +65,12 @@ fn is_marked(cluster: &Cluster, name: &str, absence: &str) {
 #[test]
 fn a_guest_that_crashed_is_started_and_one_that_shut_down_is_not() {
     let cluster = cluster();
-    for name in ["a", "b", "c", "d"] {
+    let policy = ["--host", "h1", "--on-crash", "restart"];
+    cluster.run(&[&Cluster::create("a", "pinned")[..], &policy].concat());
+    for name in ["b", "c", "d"] {
         let _ = cluster.boot(name, "pinned", "h1");
     }
-    for name in ["a", "b", "c"] {
+    for name in ["b", "c"] {
         cluster.run(&["vm", "set-restart", name, "--on-crash", "restart"]);
     }
     for line in ["crash a", "lose b", "shutdown c", "crash d"] {

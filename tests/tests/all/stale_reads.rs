@@ -177,6 +177,33 @@ fn a_scheduler_that_was_away_is_behind() {
     let _ = shown.saying(&["which no leader has confirmed since it started"]);
 }
 
+/// Goal: a scheduler that was stopped while the others committed does not look young when it goes on, though
+/// messages of the leader were waiting for it.
+#[test]
+fn a_scheduler_that_was_stopped_counts_that_time() {
+    let mut cluster = start();
+    let stopped = (cluster.leader() + 1) % 3;
+    signal(&mut cluster, stopped, Signal::STOP);
+    let since = Instant::now();
+    cluster.run(&create_flavor("late"));
+    // The leader's messages arrive at its socket meanwhile.
+    std::thread::sleep(Duration::from_secs(3));
+    for lost in (0..3).filter(|number| *number != stopped) {
+        cluster.schedulers[lost].kill();
+    }
+    let address = cluster.schedulers[stopped].address.clone();
+    let away = since.elapsed();
+    signal(&mut cluster, stopped, Signal::CONT);
+    let known = eventually("an answer without a leader", || {
+        let answer = cluster.berth_at(&address, &["flavor", "list", "--stale"]);
+        let known = staleness(&answer).ok_or("it has a leader")?;
+        let is_alone = known["leader_id"].is_null();
+        is_alone.then(|| known.clone()).ok_or(known.to_string())
+    });
+    let age = Duration::from_millis(known["age_ms"].as_u64().expect("it was confirmed"));
+    assert!(age >= away, "{known} after {away:?}");
+}
+
 /// Goal: a follower that is cut off states its age, which grows; once the others go on, it is read
 /// through the leader again.
 #[test]

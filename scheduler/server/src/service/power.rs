@@ -91,7 +91,11 @@ impl PowerService for PowerApi {
         let state = self.0.state(ReadConsistency::Linearizable.into()).await?;
         // The clock by which the restart is decided on when it begins.
         let (now, _) = self.0.times(state.time());
-        let due = state.due_restarts(now, max as usize);
+        // After a power cut that is a look at every VM; the other tasks go on meanwhile.
+        let due = tokio::task::spawn_blocking(move || state.due_restarts(now, max as usize));
+        let due = due
+            .await
+            .map_err(|error| Status::internal(format!("due restarts were not listed: {error}")))?;
         Ok(Response::new(v1::GetDueRestartsResponse {
             vms: due.vms.iter().map(|vm| vm.resource_name()).collect(),
             hosts: due.hosts.iter().map(|host| host.resource_name()).collect(),

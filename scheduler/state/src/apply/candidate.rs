@@ -63,7 +63,7 @@ impl<J: Journal> Transaction<'_, J> {
             return;
         };
         let source = self.state.migration(migration).map(|m| m.source.clone());
-        let apart = source.is_some_and(|source| self.are_apart(vm, &source, destination));
+        let apart = source.is_some_and(|source| self.state.are_apart(vm, &source, destination));
         let transfer = self.fetch_policy(apart);
         self.change_migration(migration, |migration| {
             migration.fetches_disks = apart;

@@ -90,7 +90,7 @@ impl<J: Journal> Transaction<'_, J> {
         self.examine_claim(begin.claim, &purpose)?;
         let before = self.state.claim(source_claim).map(|c| c.assignment.clone());
         let created_at = self.now();
-        let fetches_disks = !begin.evacuate && self.are_apart(&vm, source, &begin.claim.host);
+        let fetches_disks = !begin.evacuate && self.state.are_apart(&vm, source, &begin.claim.host);
         let resize = begin.spec.map(|after| {
             let (before, after) = (vm.spec.clone(), after.clone());
             Box::new(Resize { before, after })
@@ -191,12 +191,6 @@ impl<J: Journal> Transaction<'_, J> {
         let claim = migration.destination_claim;
         let claim = claim.and_then(|id| self.state.claim(id)).cloned();
         claim.ok_or_else(|| without_claim(migration))
-    }
-
-    /// Returns whether a VM has disks that its next host does not see.
-    pub(super) fn are_apart(&self, vm: &Vm, source: &HostName, destination: &HostName) -> bool {
-        let storage = |host| self.state.host(host).map(|v| &v.host.report.storage_id);
-        !vm.spec.disks.is_empty() && storage(source) != storage(destination)
     }
 
     /// Returns what of the cluster's policy is heeded where disks are fetched: their guest does not

@@ -218,7 +218,8 @@ impl<J: Journal> Transaction<'_, J> {
         let spec = operation.kind.drain();
         let by_policy = spec.is_some_and(|spec| spec.by_policy);
         if let Some(vm) = known.filter(|_| by_policy) {
-            may_start_elsewhere(vm, self.now())?;
+            let refused = may_start_elsewhere(vm, self.now());
+            refused.map_err(|why| why.with_hint(self.how_drained_leave(&drain.host)))?;
         }
         let parallel = spec.map_or(0, |spec| spec.parallel);
         if drain.moving().count() >= parallel as usize {
@@ -350,14 +351,22 @@ impl<J: Journal> Transaction<'_, J> {
     }
 
     fn end_drain(&mut self, operation: &mut Operation, drain: &mut Drain) {
-        let ends_cordon =
-            operation.cancelled || operation.kind.drain().is_some_and(|spec| spec.by_policy);
+        let by_policy = operation.kind.drain().is_some_and(|spec| spec.by_policy);
+        let ends_cordon = operation.cancelled || by_policy;
         let uncordons = ends_cordon && self.has_cordoned(operation.id, &drain.host);
         if uncordons {
             let uncordoned = self.change_host(&drain.host, Host::uncordon);
             uncordoned.expect("a host is not removed while it is drained");
         }
-        let outcome = outcome_of(operation, drain, uncordons);
+        let host = &drain.host;
+        let hint = match (by_policy, uncordons) {
+            (true, _) => self.how_drained_leave(host),
+            (false, true) => format!("host {host} is not cordoned any more"),
+            (false, false) => {
+                format!("host {host} stays cordoned; `berth host uncordon {host}` lifts it")
+            }
+        };
+        let outcome = outcome_of(operation, drain, hint);
         for drained in &mut drain.vms {
             drained.planned = None;
             if let (Progress::Waiting, Outcome::Failed(refusal)) = (&drained.progress, &outcome) {
@@ -366,6 +375,13 @@ impl<J: Journal> Transaction<'_, J> {
             }
         }
         self.end(operation, outcome);
+    }
+
+    /// Returns how an operator gets the VMs away that an evacuation by policy leaves.
+    fn how_drained_leave(&self, host: &HostName) -> String {
+        let view = self.state.host(host);
+        let view = view.expect("a host is not removed while it is drained");
+        self.state.how_vms_leave(&view.host)
     }
 
     fn has_cordoned(&self, drain: OperationId, host: &HostName) -> bool {
@@ -409,29 +425,21 @@ fn not_drained(operation: &Operation, drain: &Drain, vm: &VmName) -> Refusal {
 }
 
 /// Returns how a drain has ended.
-fn outcome_of(operation: &Operation, drain: &Drain, is_uncordoned: bool) -> Outcome {
+fn outcome_of(operation: &Operation, drain: &Drain, hint: String) -> Outcome {
     let host = &drain.host;
     let tally = drain.tally();
     let all = drain.vms.len();
-    let cordon = match is_uncordoned {
-        true => format!("host {host} is not cordoned any more"),
-        false => format!("host {host} stays cordoned; `berth host uncordon {host}` lifts it"),
-    };
     let left = tally.waiting + tally.stay;
     if operation.cancelled {
         let message =
             format!("the drain of host {host} was cancelled: {left} of its {all} vms stay");
         let refusal = Refusal::new(Code::Cancelled, "OPERATION_CANCELLED", message);
-        return Outcome::Failed(refusal.with_hint(cordon).with("host", host));
+        return Outcome::Failed(refusal.with_hint(hint).with("host", host));
     }
     if left == 0 {
         return Outcome::Succeeded;
     }
     let message = format!("{left} of the {all} vms of host {host} were not moved");
-    let hint = match operation.kind.drain().is_some_and(|spec| spec.by_policy) {
-        true => "they are tried again after a minute; `berth vm evacuate` tries one at once".into(),
-        false => cordon,
-    };
     Outcome::Failed(
         precondition("VMS_STAY", message)
             .with_hint(hint)

@@ -132,13 +132,12 @@ fn not_due(vm: &VmName, at: Option<TimeMs>) -> Refusal {
 
 /// Refuses one more restart within the hour.
 fn used_up(vm: &Vm) -> Refusal {
-    let most = vm.restarts.policy.per_hour_max;
+    let (count, most) = (vm.restarts.begun_at.len(), vm.restarts.policy.per_hour_max);
     let name = &vm.name;
     Refusal::new(
         Code::FailedPrecondition,
         "RESTARTS_USED_UP",
-        format!("vm {name} was started again {most} times within an hour, as often as its policy permits"),
+        format!("vm {name} was started again {count} times within an hour, and its policy permits {most}"),
     )
-    .with_hint(format!("`berth vm evacuate {name}` starts it elsewhere all the same"))
     .with("vm", name)
 }

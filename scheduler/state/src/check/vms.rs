@@ -101,7 +101,7 @@ pub(super) fn shelved_vms_record_their_host(state: &State) -> Result<(), Violati
 pub(super) fn troubles_are_of_running_vms(state: &State) -> Result<(), Violation> {
     for (name, vm) in &state.vms {
         let mut settled = (**vm).clone();
-        settled.settle_trouble();
+        settled.settle();
         let what = format_args!("vm {name}: {:?}", vm.trouble);
         rule(settled == **vm, "troubles_are_of_running_vms", what)?;
     }

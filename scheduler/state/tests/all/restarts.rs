@@ -513,7 +513,11 @@ fn what_is_left_is_tried_again_later() {
     let drain = begin_evacuation(&mut world, "h1").unwrap();
     let full = Refusal::new(Code::ResourceExhausted, "NO_VALID_HOST", "no host fits");
     record(&mut world, drain, "a", Some(full));
-    assert!(world.operation(drain).is_done());
+    let Some(Outcome::Failed(why)) = &world.operation(drain).outcome else {
+        panic!("a was left");
+    };
+    let hint = why.hint.as_deref().unwrap();
+    assert!(hint.contains("berth host evacuate h1"), "{hint}");
     assert!(world.view("h1").host.cordoned);
     assert_eq!(
         vm(&world, "a").restarts.begun_at,
@@ -599,6 +603,7 @@ fn a_running_evacuation_keeps_the_count() {
     record(&mut world, drain, "a", None);
     let refused = evacuate_one(&mut world, drain, "a", "h3").unwrap_err();
     assert_eq!(refused.reason, "RESTARTS_USED_UP");
+    assert!(refused.hint.unwrap().contains("berth host evacuate h1"));
 }
 
 fn with_disk() -> VmSpec {
