@@ -28,6 +28,7 @@
 //! | [`revocation`] | certificates that are revoked |
 //! | [`signals`] | what agents measure of the memory of their hosts |
 //! | [`reality`] | what a hypervisor has, compared with its host's claims |
+//! | [`recovery`] | what a cluster does whose state is older than its hosts |
 //! | [`ownership`] | the project of a record, and its creator |
 //! | [`vm`], [`migration`], [`operation`] | long-lived things and their state machines |
 //! | [`host_check`] | what a check of hosts observes, and what follows from comparing them |
@@ -79,6 +80,7 @@ pub mod pmem;
 pub mod policy;
 pub mod provider;
 pub mod reality;
+pub mod recovery;
 pub mod refusal;
 pub mod resource;
 pub mod revocation;

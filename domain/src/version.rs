@@ -115,6 +115,9 @@ impl ServiceVersion {
     /// which guests shut themselves down.
     pub const RESTART_POLICY: Self = Self(4);
 
+    /// From here on a cluster can recover: agents report all of their guests then.
+    pub const RECOVERY: Self = Self(4);
+
     /// Returns the version of a number on the wire; without one it is the oldest.
     #[must_use]
     pub fn from_wire(number: u32) -> Self {

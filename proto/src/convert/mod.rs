@@ -44,6 +44,7 @@ pub mod placement;
 mod pmem;
 pub mod policy;
 pub mod reality;
+pub mod recovery;
 pub mod refusal;
 pub mod restart;
 pub mod revocation;
