@@ -68,6 +68,8 @@ pub enum Record {
     Request,
     /// An entry of the audit.
     AuditEntry,
+    /// The guests that a host reports while the cluster recovers.
+    RecoveredHost,
 }
 
 /// Whose records a bound counts.
@@ -179,6 +181,16 @@ pub const BOUNDS: &[Bound] = &[
             "berth.host.v1.HostService/CompareDomains",
             "berth.volume.v1.VolumeService/ReportVolumes",
         ],
+        excess: Excess::Replaces,
+    },
+    Bound {
+        role: "agent",
+        record: Record::RecoveredHost,
+        scope: Scope::Host,
+        count: 1,
+        // As long as a message.
+        bytes: Bytes::Each(5 * MIB),
+        methods: &["berth.host.v1.HostService/ReportGuests"],
         excess: Excess::Replaces,
     },
     Bound {
@@ -373,6 +385,7 @@ impl Record {
             Self::Migration => "migrations",
             Self::Request => "remembered requests with their outcomes",
             Self::AuditEntry => "entries of the audit",
+            Self::RecoveredHost => "guests reported while the cluster recovers",
         }
     }
 }

@@ -18,6 +18,7 @@ use berth_domain::migration_tls::TlsPolicy;
 use berth_domain::name::{HostName, PmemName};
 use berth_domain::pmem::PmemNamespace;
 use berth_domain::reality::Comparison;
+use berth_domain::recovery::ReportedGuest;
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::topology::HostTopology;
 use berth_domain::transfer::TransferPolicy;
@@ -148,6 +149,8 @@ pub enum Effect {
     Expect,
     /// Report the comparison with what the hypervisor has to the scheduler.
     Report(Comparison),
+    /// Report all guests that Berth made, while the cluster recovers; and on which revision that rests.
+    ReportGuests(u64, Vec<ReportedGuest>),
     /// Report the progress of erasures to the leader; it replies with [`Event::ErasuresDue`].
     ReportErasures(Vec<ErasureReport>),
     /// Arm the watchdog, feed it or leave it alone; of a host that has one, with every tick.
@@ -465,6 +468,12 @@ impl Agent {
     /// Returns whether something is being done about the VM, or waits.
     pub(super) fn is_worked_on(&self, vm: VmUid) -> bool {
         self.queues.contains_key(&vm)
+    }
+
+    /// Returns whether nothing is being done about any guest, and nothing waits.
+    pub(super) fn is_quiet(&self) -> bool {
+        let sending = self.guests.values().any(|guest| guest.phase.is_sending());
+        self.queues.is_empty() && self.in_flight.is_empty() && !sending
     }
 
     /// Queries the driver for the state of a guest.

@@ -136,11 +136,16 @@ impl Record {
 pub(super) struct Fences {
     records: BTreeMap<VmUid, Record>,
     floor: Epoch,
+    /// The least epoch that any call may have: those below are from before a recovery of the cluster.
+    least: Epoch,
 }
 
 impl Fences {
     /// Refuses a call for its epoch. Stores nothing.
     pub(super) fn check(&self, fence: &Fence) -> Result<(), Refusal> {
+        if fence.epoch < self.least {
+            return Err(stale(fence, self.least));
+        }
         let seen = match self.records.get(&fence.vm) {
             Some(record) => record.epoch,
             // Nothing was dropped yet: no epoch is too old.
@@ -162,9 +167,15 @@ impl Fences {
         }
     }
 
+    /// Refuses from here on all calls with an epoch below this one.
+    pub(super) fn raise(&mut self, least: Epoch) {
+        self.least = self.least.max(least);
+    }
+
     /// Refuses a call that waited while another lease began.
     pub(super) fn recheck(&self, fence: &Fence) -> Result<(), Refusal> {
         match self.records.get(&fence.vm) {
+            _ if fence.epoch < self.least => Err(stale(fence, self.least)),
             Some(record) if record.epoch > fence.epoch => Err(stale(fence, record.epoch)),
             Some(_) | None => Ok(()),
         }

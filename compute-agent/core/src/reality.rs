@@ -13,9 +13,10 @@
 use std::collections::BTreeSet;
 
 use berth_domain::agent::{Call, DomainState};
-use berth_domain::id::{ClaimId, TimeMs, VmUid};
+use berth_domain::id::{ClaimId, Epoch, TimeMs, VmUid};
 use berth_domain::pmem::PmemDevice;
 use berth_domain::reality::{Expected, NAME_MAX, ObservedDomain, Unknown, compare};
+use berth_domain::recovery::ReportedGuest;
 use berth_domain::refusal::{Code, Refusal};
 use berth_driver_api::{Answer, Error, Known, Other, Request, Token};
 
@@ -38,6 +39,8 @@ pub struct Expectation {
     pub fenced: bool,
     /// The namespaces of persistent memory that are to be erased, each with its claim.
     pub erasures: Vec<(ClaimId, PmemDevice)>,
+    /// While the cluster recovers: the least epoch of calls from after it began.
+    pub recovery: Option<Epoch>,
 }
 
 /// How often it is compared while something is waited for.
@@ -57,6 +60,8 @@ pub(super) struct Reality {
     touched: BTreeSet<VmUid>,
     /// The guests that are recorded as unknown, as far as this agent knows.
     reported: BTreeSet<VmUid>,
+    /// Whether the cluster recovered when the last expectation was read.
+    recovers: bool,
     /// When the last acknowledged heartbeat was sent, and for how long that counts.
     last_heartbeat: Option<(TimeMs, u64)>,
 }
@@ -85,7 +90,7 @@ impl Reality {
 impl Agent {
     /// Begins a comparison if it is time for one.
     pub(super) fn tick_reality(&mut self) -> Vec<Effect> {
-        let every = match self.is_eager() {
+        let every = match self.is_eager() || self.reality.recovers {
             true => self.facts.compare_ms.min(EAGER_COMPARE_MS),
             false => self.facts.compare_ms,
         };
@@ -106,6 +111,10 @@ impl Agent {
         if self.reality.query.is_some() {
             // A query of the driver is under way still; the next comparison begins with a new one.
             return Vec::new();
+        }
+        self.reality.recovers = expectation.recovery.is_some();
+        if let Some(least) = expectation.recovery {
+            self.fences.raise(least);
         }
         let still = self.guests.keys().filter(|vm| !self.is_worked_on(**vm));
         self.reality.still = still.copied().collect();
@@ -128,6 +137,9 @@ impl Agent {
         };
         self.forget_missing(known);
         self.take_up(known);
+        if expectation.recovery.is_some() {
+            return Some(self.report_guests(&expectation, known));
+        }
         let erasures = self.query_erasures(&expectation, known);
         let mut comparison = compare(
             expectation.revision,
@@ -143,6 +155,27 @@ impl Agent {
         }
         effects.extend(erasures);
         Some(effects)
+    }
+
+    /// Reports all guests, unless a call from before the recovery still works on one: the report means
+    /// that none does.
+    fn report_guests(&mut self, expectation: &Expectation, known: &[Known]) -> Vec<Effect> {
+        let is_sent = known.iter().any(|k| k.state == DomainState::MigratingOut);
+        let is_quiet = self.reality.touched.is_empty() && self.is_quiet() && !is_sent;
+        self.reality.touched.clear();
+        if !is_quiet {
+            return Vec::new();
+        }
+        let expected = |known: &Known| {
+            let mut claims = expectation.expected.iter();
+            claims.any(|e| e.uid == known.domain.uid && Some(e.claim) == known.domain.claim)
+        };
+        let guests = known.iter().map(|known| ReportedGuest {
+            domain: to_unknown(known),
+            state: known.state,
+            spec: (!expected(known)).then(|| Box::new(known.domain.spec.clone())),
+        });
+        vec![Effect::ReportGuests(expectation.revision, guests.collect())]
     }
 
     /// Leaves out the domains on which a call worked since the expectation was requested. What is
@@ -266,13 +299,7 @@ fn starts(call: &Call) -> bool {
 
 fn to_discovered(known: &[Known], others: &[Other]) -> Vec<ObservedDomain> {
     let ours = known.iter().map(|known| ObservedDomain {
-        domain: Unknown {
-            uuid: known.domain.uid.0,
-            name: known.domain.vm.to_string(),
-            is_ours: true,
-            claim: known.domain.claim,
-            held: known.domain.assignment.clone(),
-        },
+        domain: to_unknown(known),
         state: known.state,
     });
     let others = others.iter().map(|other| ObservedDomain {
@@ -286,6 +313,17 @@ fn to_discovered(known: &[Known], others: &[Other]) -> Vec<ObservedDomain> {
         state: DomainState::Running,
     });
     ours.chain(others).collect()
+}
+
+/// Returns a guest of Berth's as it is reported.
+fn to_unknown(known: &Known) -> Unknown {
+    Unknown {
+        uuid: known.domain.uid.0,
+        name: known.domain.vm.to_string(),
+        is_ours: true,
+        claim: known.domain.claim,
+        held: known.domain.assignment.clone(),
+    }
 }
 
 fn shortened(name: &str) -> String {

@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use berth_agent_core::{Event, Expectation};
 use berth_domain::claim::ErasureReport;
-use berth_domain::id::{ClaimId, Incarnation};
+use berth_domain::id::{ClaimId, Epoch, Incarnation};
 use berth_domain::name::HostName;
 use berth_domain::pmem::{NAMESPACES_MAX, PmemDevice};
 use berth_domain::reality::{Absence, Comparison, Finding, UNKNOWN_MAX};
+use berth_domain::recovery::ReportedGuest;
 use berth_domain::refusal::Refusal;
 use berth_driver::Driver;
 use berth_driver::domain::Ending;
@@ -74,6 +75,9 @@ impl Messenger {
             SchedulerRequest::Report(comparison) => {
                 let comparison = self.with_endings(comparison).await;
                 self.report(&comparison).await.map(|()| None)
+            }
+            SchedulerRequest::ReportGuests(basis, guests) => {
+                self.report_guests(basis, &guests).await.map(|()| None)
             }
             SchedulerRequest::ReportErasures(reports) => {
                 self.report_erasures(&reports).await.map(Some)
@@ -149,6 +153,24 @@ impl Messenger {
         refined.await.unwrap_or(plain)
     }
 
+    async fn report_guests(&self, basis: u64, guests: &[ReportedGuest]) -> Result<(), Status> {
+        tracing::info!(
+            guests = guests.len(),
+            "reporting all guests: the cluster recovers"
+        );
+        let request = wire::ReportGuestsRequest {
+            name: self.host.resource_name(),
+            incarnation: self.incarnation.to_string(),
+            basis_revision: basis,
+            guests: guests.iter().map(Into::into).collect(),
+        };
+        let answer = self.scheduler.call(|channel| {
+            let request = request.clone();
+            async move { HostServiceClient::new(channel).report_guests(request).await }
+        });
+        answer.await.map(drop)
+    }
+
     async fn report(&self, comparison: &Comparison) -> Result<(), Status> {
         for domain in &comparison.unknown {
             tracing::warn!(
@@ -186,6 +208,7 @@ fn read(wire: wire::ExpectDomainsResponse) -> Result<Expectation, Status> {
             lost: lost.collect::<Result<_, _>>()?,
             fenced: wire.fenced,
             erasures: read_due(wire.erasures)?,
+            recovery: (wire.recovery_epoch != 0).then_some(Epoch(wire.recovery_epoch)),
         })
     };
     read().map_err(Status::from)

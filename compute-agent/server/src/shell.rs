@@ -17,6 +17,7 @@ use berth_domain::agent::{Fence, Reply};
 use berth_domain::claim::ErasureReport;
 use berth_domain::id::{TimeMs, VmUid};
 use berth_domain::reality::Comparison;
+use berth_domain::recovery::ReportedGuest;
 use berth_domain::refusal::{Code, Refusal};
 use berth_driver::{Answer, Driver, Error, Fetch, Request, Token};
 use berth_proto::convert::agent::FencedCall;
@@ -118,6 +119,8 @@ pub(crate) enum SchedulerRequest {
     Expect,
     /// Reports what was discovered.
     Report(Comparison),
+    /// Reports all guests, resting on this revision.
+    ReportGuests(u64, Vec<ReportedGuest>),
     /// Reports the progress of erasures; the reply lists what is to be erased.
     ReportErasures(Vec<ErasureReport>),
 }
@@ -294,6 +297,9 @@ impl Shell {
             Effect::Expect => self.send_to_scheduler(SchedulerRequest::Expect),
             Effect::Report(comparison) => {
                 self.send_to_scheduler(SchedulerRequest::Report(comparison))
+            }
+            Effect::ReportGuests(basis, guests) => {
+                self.send_to_scheduler(SchedulerRequest::ReportGuests(basis, guests))
             }
             Effect::ReportErasures(reports) => {
                 self.send_to_scheduler(SchedulerRequest::ReportErasures(reports))

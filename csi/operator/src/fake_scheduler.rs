@@ -97,6 +97,7 @@ impl HostService for Scheduler {
         report_host ReportHostRequest ReportHostResponse
         expect_domains ExpectDomainsRequest ExpectDomainsResponse
         compare_domains CompareDomainsRequest CompareDomainsResponse
+        report_guests ReportGuestsRequest ReportGuestsResponse
         report_erasures ReportErasuresRequest ReportErasuresResponse
         fence_host FenceHostRequest FenceHostResponse
         get_host GetHostRequest GetHostResponse

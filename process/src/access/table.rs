@@ -100,6 +100,8 @@ pub(super) const TABLE: &[Row] = &[
             ("FinalizeUpgrade", O),
             ("UnregisterService", O),
             ("RotateGrantKey", O),
+            ("GetRecovery", C | V | O | R),
+            ("EndRecovery", O),
             ("RevokeCertificate", O),
             ("ReinstateCertificate", O),
             // It holds everything that is replicated, the key of grants among it.
@@ -145,6 +147,7 @@ pub(super) const TABLE: &[Row] = &[
             ("ReportHost", A),
             ("ExpectDomains", A),
             ("CompareDomains", A),
+            ("ReportGuests", A),
             ("ReportErasures", A),
             ("FenceHost", C | O),
             ("VerifyFence", C | O),

@@ -4,6 +4,7 @@ use berth_domain::id::{Epoch, Generation, OperationId, ProviderId, TimeMs};
 use berth_domain::operation::{Effect, LeaseRequest};
 use berth_domain::pmem::NAMESPACES_MAX;
 use berth_domain::policy::MigrationPolicy;
+use berth_domain::recovery::GUESTS_MAX;
 use berth_domain::version::ServiceVersion;
 use berth_domain::volume::REPORTS_MAX;
 use berth_proto::convert::aggregate::{read_change, write_change};
@@ -135,6 +136,20 @@ fn write(command: &Command) -> envelope::Command {
             host: host.resource_name(),
             incarnation: incarnation.to_string(),
             comparison: Some(comparison.into()),
+        }),
+        Command::ReportGuests {
+            host,
+            incarnation,
+            basis,
+            guests,
+        } => Wire::ReportGuests(v1::ReportGuests {
+            host: host.resource_name(),
+            incarnation: incarnation.to_string(),
+            basis_revision: *basis,
+            guests: guests.iter().map(Into::into).collect(),
+        }),
+        Command::EndRecovery { accept_conflicts } => Wire::EndRecovery(v1::EndRecovery {
+            accept_conflicts: *accept_conflicts,
         }),
         Command::NoteErasures {
             host,
@@ -654,6 +669,15 @@ fn read(wire: envelope::Command) -> Result<Command, Invalid> {
             host: field::name(&wire.host, "host")?,
             incarnation: field::uuid(&wire.incarnation, "incarnation")?,
             comparison: field::required(wire.comparison, "comparison")?,
+        },
+        Wire::ReportGuests(wire) => Command::ReportGuests {
+            host: field::name(&wire.host, "host")?,
+            incarnation: field::uuid(&wire.incarnation, "incarnation")?,
+            basis: wire.basis_revision,
+            guests: field::each(wire.guests, "guests", GUESTS_MAX)?,
+        },
+        Wire::EndRecovery(wire) => Command::EndRecovery {
+            accept_conflicts: wire.accept_conflicts,
         },
         Wire::NoteErasures(wire) => Command::NoteErasures {
             host: field::name(&wire.host, "host")?,

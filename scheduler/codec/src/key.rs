@@ -42,6 +42,7 @@ pub fn encode_key(key: &Key) -> Bytes {
         Key::Audit(revision) => put(&mut bytes, 23, &revision.to_be_bytes()),
         Key::Volume(id) => put(&mut bytes, 24, id.as_str().as_bytes()),
         Key::RevokedCertificate(fingerprint) => put(&mut bytes, 25, &fingerprint.0),
+        Key::RecoveredHost(name) => put(&mut bytes, 26, name.as_str().as_bytes()),
     }
     bytes.freeze()
 }
@@ -97,6 +98,7 @@ pub fn table_name(key: &[u8]) -> Option<&'static str> {
         23 => "audit",
         24 => "volumes",
         25 => "revoked_certificates",
+        26 => "recovered_hosts",
         _ => return None,
     })
 }

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use berth_domain::grant::{GrantKey, GrantKeys, GrantSeed};
 use berth_domain::id::{Epoch, TimeMs};
+use berth_domain::recovery::{GUESTS_MAX, RecoveredHost};
 use berth_domain::resource::{Custom, ResourceClass, Trait};
 use berth_domain::version::ServiceVersion;
 use berth_proto::convert::field::{self, Invalid};
-use berth_proto::convert::placement;
+use berth_proto::convert::{ResourceName as _, placement};
 use berth_proto::state::v1;
 use berth_proto::state::v1::row::Row as Wire;
 use berth_state::{Change, Header, Row};
@@ -78,6 +79,7 @@ fn encode_value(row: &Row) -> Bytes {
         Row::Audit(row) => Wire::Audit((&**row).into()),
         Row::Volume(row) => Wire::Volume((&**row).into()),
         Row::RevokedCertificate(row) => Wire::RevokedCertificate((&**row).into()),
+        Row::RecoveredHost(row) => Wire::RecoveredHost(write_recovered(row)),
     };
     v1::Row { row: Some(wire) }.encode_to_vec().into()
 }
@@ -109,6 +111,7 @@ fn read(wire: v1::Row) -> Result<Row, Invalid> {
         Wire::Audit(wire) => Row::Audit(Arc::new(wire.try_into()?)),
         Wire::Volume(wire) => Row::Volume(Arc::new(wire.try_into()?)),
         Wire::RevokedCertificate(wire) => Row::RevokedCertificate(Arc::new(wire.try_into()?)),
+        Wire::RecoveredHost(wire) => Row::RecoveredHost(Arc::new(read_recovered(wire)?)),
     })
 }
 
@@ -144,6 +147,7 @@ fn write_header(header: &Header) -> v1::Header {
         forgotten_ms: header.forgotten.0,
         grant_keys: header.grant_keys.iter().flatten().map(write_key).collect(),
         revoked_revision: header.revoked_revision,
+        recovery: header.recovery.as_ref().map(Into::into),
     }
 }
 
@@ -168,6 +172,37 @@ fn read_header(wire: &v1::Header) -> Result<Header, Invalid> {
         forgotten: TimeMs(wire.forgotten_ms),
         grant_keys: read_keys(&wire.grant_keys)?,
         revoked_revision: wire.revoked_revision,
+        recovery: field::optional(wire.recovery, "recovery")?,
+    })
+}
+
+fn write_recovered(row: &RecoveredHost) -> v1::RecoveredHost {
+    v1::RecoveredHost {
+        host: row.host.resource_name(),
+        incarnation: row.incarnation.to_string(),
+        quiet_at: row.quiet_at,
+        basis_revision: row.basis,
+        running_claims: row
+            .running
+            .iter()
+            .map(|claim| claim.resource_name())
+            .collect(),
+        others: row.others.iter().map(Into::into).collect(),
+    }
+}
+
+fn read_recovered(wire: v1::RecoveredHost) -> Result<RecoveredHost, Invalid> {
+    let claims = wire.running_claims;
+    let running = field::each_by(claims, "running_claims", GUESTS_MAX, |claim| {
+        field::name(&claim, "running_claims")
+    })?;
+    Ok(RecoveredHost {
+        host: field::name(&wire.host, "host")?,
+        incarnation: field::uuid(&wire.incarnation, "incarnation")?,
+        quiet_at: wire.quiet_at,
+        basis: wire.basis_revision,
+        running: running.into_iter().collect(),
+        others: field::each(wire.others, "others", GUESTS_MAX)?,
     })
 }
 

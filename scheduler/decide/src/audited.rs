@@ -290,6 +290,9 @@ fn command_summary(command: &Command) -> Option<Summary<'_>> {
         Command::DeleteClass { class } => named("DeleteResourceClass", "class", class),
         Command::CreateTrait { name } => named("CreateTrait", "trait", name),
         Command::DeleteTrait { name } => named("DeleteTrait", "trait", name),
+        Command::EndRecovery { accept_conflicts } => {
+            named("EndRecovery", "accept_conflicts", accept_conflicts)
+        }
         Command::ImportProviders { source, providers } => some(
             "ImportResourceProviders",
             format!("source={source} providers={}", providers.len()),
@@ -309,6 +312,7 @@ fn command_summary(command: &Command) -> Option<Summary<'_>> {
         | Command::RegisterHost { .. }
         | Command::SetLiveness { .. }
         | Command::NoteReality { .. }
+        | Command::ReportGuests { .. }
         | Command::NoteErasures { .. }
         | Command::CreateVolume { .. }
         | Command::NoteVolumes { .. }

@@ -157,6 +157,8 @@ fn is_tried_first(command: &Command) -> bool {
         | Command::FenceHost { .. }
         | Command::ForceComplete { .. }
         | Command::NoteReality { .. }
+        | Command::ReportGuests { .. }
+        | Command::EndRecovery { .. }
         | Command::NoteErasures { .. }
         | Command::WriteOffPmem { .. }
         | Command::DeleteVolume { .. }
@@ -169,12 +171,30 @@ fn is_tried_first(command: &Command) -> bool {
     }
 }
 
+/// Returns whether an action chooses hosts.
+fn chooses(action: &Action) -> bool {
+    match action {
+        Action::ScheduleVm(_)
+        | Action::ScheduleMigration(_)
+        | Action::ScheduleMove(_)
+        | Action::ScheduleUnshelve(_)
+        | Action::MoveDrained(_)
+        | Action::ScheduleNext { .. }
+        | Action::CreateVolume(_) => true,
+        Action::SetPolicy { .. } | Action::Plain(_) => false,
+    }
+}
+
 /// Returns the command that carries out an action.
 fn plan(
     state: &State,
     chooser: &mut dyn Chooser,
     action: &Action,
 ) -> Result<Scheduled, Unschedulable> {
+    if chooses(action) {
+        // Before a search for hosts whose guests are not known.
+        state.examine_recovered()?;
+    }
     match action {
         Action::ScheduleVm(params) => schedule::vm(state, chooser, params),
         Action::ScheduleMigration(params) => schedule::migration(state, chooser, params),

@@ -19,8 +19,8 @@ use berth_tls::Tls;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use crate::grants;
 use crate::service::{Context, revoked_since};
+use crate::{grants, recovery};
 
 /// Does the leader's duties whenever this member leads, until `stopping`.
 ///
@@ -37,6 +37,7 @@ async fn work(context: &Context, tls: Option<&Tls>) {
     let mut ticks = interval(Duration::from_millis(period_ms));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut clock = ComparedClock::default();
+    let mut recovery = recovery::Ending::default();
     let mut leader = context.handle().watch_leader();
     let own = leader.borrow().id;
     loop {
@@ -55,6 +56,7 @@ async fn work(context: &Context, tls: Option<&Tls>) {
             name_cluster(context).await;
             make_grant_key(context).await;
             update_liveness(context).await;
+            recovery.attempt(context).await;
         }
         tokio::select! {
             _ = ticks.tick() => {}

@@ -47,6 +47,7 @@ pub mod membership;
 mod outdated;
 mod placement;
 pub mod process;
+mod recovery;
 mod refusals;
 pub mod server;
 mod service;

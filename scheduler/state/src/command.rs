@@ -29,6 +29,7 @@ use berth_domain::ownership::ProjectName;
 use berth_domain::pci::PciAlias;
 use berth_domain::policy::{MigrationPolicy, SchedulingPolicy};
 use berth_domain::reality::Comparison;
+use berth_domain::recovery::ReportedGuest;
 use berth_domain::refusal::Refusal;
 use berth_domain::resource::{ResourceClass, Trait};
 use berth_domain::revocation::{Fingerprint, RevokedCertificate};
@@ -526,6 +527,22 @@ pub enum Command {
         /// What it found.
         comparison: Comparison,
     },
+    /// Takes what guests a host has, while the cluster recovers.
+    ReportGuests {
+        /// The host.
+        host: HostName,
+        /// The run of its agent.
+        incarnation: Incarnation,
+        /// The revision of the state that its agent read before it listed them.
+        basis: u64,
+        /// All guests there that Berth made.
+        guests: Vec<ReportedGuest>,
+    },
+    /// Ends the recovery: settles where guests are and which run, as their hosts have reported.
+    EndRecovery {
+        /// Whether conflicts are left to the operator.
+        accept_conflicts: bool,
+    },
     /// Takes what an agent says of the namespaces of persistent memory that it is to erase.
     NoteErasures {
         /// The host.
@@ -658,6 +675,8 @@ impl Command {
             | Self::FenceHost { .. }
             | Self::ForceComplete { .. }
             | Self::NoteReality { .. }
+            | Self::ReportGuests { .. }
+            | Self::EndRecovery { .. }
             | Self::NoteErasures { .. }
             | Self::WriteOffPmem { .. }
             | Self::CreateVolume { .. }

@@ -2,6 +2,7 @@
 
 use berth_domain::grant::GrantKeys;
 use berth_domain::id::{ClusterId, Epoch, TimeMs};
+use berth_domain::recovery::Recovery;
 use berth_domain::version::ServiceVersion;
 
 /// The record; every command changes it, for the revision at least.
@@ -26,6 +27,8 @@ pub struct Header {
     pub grant_keys: GrantKeys,
     /// The revision of the last change of the revoked certificates; 0 before the first.
     pub revoked_revision: u64,
+    /// The latest recovery, if there was any.
+    pub recovery: Option<Recovery>,
 }
 
 impl Default for Header {
@@ -40,6 +43,7 @@ impl Default for Header {
             forgotten: TimeMs::default(),
             grant_keys: [None; 2],
             revoked_revision: 0,
+            recovery: None,
         }
     }
 }

@@ -16,6 +16,7 @@
 //! | [`request`], `weight` | what is remembered of requests, so that a retry is answered; how much |
 //! | [`row`], [`rebuild`] | the state taken apart into rows, and put together from them |
 //! | [`reality`] | what agents should expect, and what their findings change |
+//! | [`recovery`] | a state that is older than its hosts |
 //! | [`volumes`] | volumes of persistent memory: where they are, what is left for others |
 //! | [`check`] | every invariant |
 
@@ -31,6 +32,7 @@ mod live_demand;
 pub mod placement;
 pub mod reality;
 pub mod rebuild;
+pub mod recovery;
 mod refusals;
 pub mod reply;
 pub mod request;
@@ -46,6 +48,7 @@ pub use berth_domain::host_view::HostView;
 pub use check::Violation;
 pub use header::Header;
 pub use rebuild::RebuildError;
+pub use recovery::RecoveryOutcome;
 pub use refusals::{group_not_found, upgrade_incomplete};
 pub use reply::{Applied, Reply};
 pub use request::{REQUEST_ID_REUSED, Recall};

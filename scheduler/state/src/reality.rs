@@ -60,6 +60,9 @@ impl State {
 
     /// Returns the namespaces that the agent of a host is to erase.
     pub fn erasures_of(&self, host: &HostName) -> Vec<(ClaimId, PmemDevice)> {
+        if self.is_recovering() {
+            return Vec::new();
+        }
         let claims = self.claims_of_host(host).filter(|claim| !claim.is_in_use());
         let erasures = claims.flat_map(|claim| {
             // One that is lost is erased only if it comes back.
@@ -106,6 +109,9 @@ impl State {
     /// A host without a fence may have been removed while it had one, and be back.
     #[must_use]
     pub fn lost_of(&self, host: &Host) -> Vec<(VmUid, Option<ClaimId>)> {
+        if self.is_recovering() {
+            return Vec::new();
+        }
         let lost = host.unknown.iter().filter(|domain| domain.is_ours);
         let lost = lost.filter(|domain| {
             let is_gone = |claim| !self.claim(claim).is_some_and(|claim| claim.is_in_use());

@@ -59,6 +59,12 @@ impl State {
                     .cloned()
                     .map(Row::RevokedCertificate),
             )
+            .chain(
+                self.recovered_hosts
+                    .values()
+                    .cloned()
+                    .map(Row::RecoveredHost),
+            )
     }
 
     /// Returns the state that these rows make, in whatever order they come. No row at all makes
@@ -106,6 +112,7 @@ impl State {
                 Row::RevokedCertificate(row) => {
                     drop(tx.put_revoked_certificate((*row).clone()));
                 }
+                Row::RecoveredHost(row) => drop(tx.put_recovered_host((*row).clone())),
                 // A claim takes from its host's view, so that the hosts come first.
                 Row::Claim(row) => claims.push(row),
             }

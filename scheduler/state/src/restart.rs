@@ -35,6 +35,9 @@ impl State {
     /// Returns what is to be started again at `now`, at most `max` VMs and as many hosts.
     #[must_use]
     pub fn due_restarts(&self, now: TimeMs, max: usize) -> DueRestarts {
+        if self.is_recovering() {
+            return DueRestarts::default();
+        }
         let troubled = self.index.troubled.iter().filter_map(|name| self.vm(name));
         let mut vms: Vec<&Arc<Vm>> = troubled.filter(|vm| self.is_due(vm, now)).collect();
         vms.sort_by_key(|vm| (Reverse(vm.restarts.policy.priority), &vm.name));

@@ -20,6 +20,7 @@ use berth_domain::operation::Operation;
 use berth_domain::pci::PciAlias;
 use berth_domain::policy::SchedulingPolicy;
 use berth_domain::provider::ResourceProvider;
+use berth_domain::recovery::RecoveredHost;
 use berth_domain::resource::{Custom, ResourceClass, Trait};
 use berth_domain::revocation::{Fingerprint, RevokedCertificate};
 use berth_domain::server_group::ServerGroup;
@@ -73,10 +74,16 @@ pub enum Key {
     Volume(VolumeId),
     /// A revoked certificate.
     RevokedCertificate(Fingerprint),
+    /// What a host reported during recovery.
+    RecoveredHost(HostName),
 }
 
 /// One record of the state.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "every other one is shared with the state"
+)]
 pub enum Row {
     /// The one header.
     Header(Header),
@@ -118,6 +125,8 @@ pub enum Row {
     Volume(Arc<Volume>),
     /// A revoked certificate.
     RevokedCertificate(Arc<RevokedCertificate>),
+    /// What a host reported during recovery.
+    RecoveredHost(Arc<RecoveredHost>),
 }
 
 impl Row {
@@ -145,6 +154,7 @@ impl Row {
             Self::Audit(row) => Key::Audit(row.revision),
             Self::Volume(row) => Key::Volume(row.id.clone()),
             Self::RevokedCertificate(row) => Key::RevokedCertificate(row.fingerprint),
+            Self::RecoveredHost(row) => Key::RecoveredHost(row.host.clone()),
         }
     }
 }

@@ -26,6 +26,7 @@ use berth_domain::operation::Operation;
 use berth_domain::pci::PciAlias;
 use berth_domain::policy::SchedulingPolicy;
 use berth_domain::provider::ResourceProvider;
+use berth_domain::recovery::RecoveredHost;
 use berth_domain::resource::{Custom, ResourceClass, Trait};
 use berth_domain::revocation::{Fingerprint, RevokedCertificate};
 use berth_domain::server_group::ServerGroup;
@@ -169,6 +170,15 @@ impl<J: Journal> Transaction<'_, J> {
         RevokedCertificate,
         Fingerprint,
         fingerprint
+    );
+    plain_table!(
+        put_recovered_host,
+        remove_recovered_host,
+        recovered_hosts,
+        RecoveredHost,
+        RecoveredHost,
+        HostName,
+        host
     );
     plain_table!(
         put_class,

@@ -3,12 +3,16 @@
 //! Together with the drawn sequences they are one of every kind, which a test of the store's codec
 //! holds.
 
+use berth_domain::agent::DomainState;
 use berth_domain::aggregate::{Aggregate, AggregateChange};
 use berth_domain::id::{
-    AggregateId, ClusterId, Epoch, Generation, Incarnation, ProviderId, TimeMs,
+    AggregateId, ClaimId, ClusterId, Epoch, Generation, Incarnation, ProviderId, TimeMs,
 };
 use berth_domain::name::{AggregateName, RegionName, ServerGroupName};
+use berth_domain::numa::Assignment;
 use berth_domain::ownership::Ownership;
+use berth_domain::reality::Unknown;
+use berth_domain::recovery::ReportedGuest;
 use berth_domain::resource::Trait;
 use berth_domain::server_group::{GroupPolicy, ServerGroup};
 use berth_domain::service::Service;
@@ -24,8 +28,8 @@ use super::placement::{
     after, class, consumer, new_class, new_trait, place, provider, quality, update,
 };
 use super::{
-    conductor, flavor, host_name, operation_id, pci_alias, report, revoked_certificate, topology,
-    uuid,
+    conductor, flavor, host_name, operation_id, pci_alias, pinned, report, revoked_certificate,
+    topology, uuid,
 };
 
 fn aggregate(name: &str) -> Aggregate {
@@ -44,6 +48,21 @@ fn server_group(name: &str) -> ServerGroup {
     ServerGroup::new(name, GroupPolicy::AntiAffinity, Some(3)).unwrap()
 }
 
+/// Returns a guest as its host reports it.
+pub fn guest(number: u64) -> ReportedGuest {
+    ReportedGuest {
+        domain: Unknown {
+            uuid: uuid(4, number),
+            name: format!("guest{number}"),
+            is_ours: true,
+            claim: Some(ClaimId(uuid(3, number))),
+            held: Assignment::default(),
+        },
+        state: DomainState::Running,
+        spec: Some(Box::new(pinned(1))),
+    }
+}
+
 /// Returns the commands that the drawn sequences never hold.
 pub fn commands() -> Vec<Command> {
     let service = Service {
@@ -57,6 +76,15 @@ pub fn commands() -> Vec<Command> {
             cluster: ClusterId(uuid(30, 1)),
         },
         Command::RegisterService(service),
+        Command::ReportGuests {
+            host: host_name("h1"),
+            incarnation: Incarnation(uuid(8, 1)),
+            basis: 1,
+            guests: vec![guest(1)],
+        },
+        Command::EndRecovery {
+            accept_conflicts: true,
+        },
         Command::DeleteFlavor {
             flavor: flavor("a", 1, 1, &[]).name,
         },

@@ -409,7 +409,7 @@ impl Agent {
                 // No host has a watchdog.
                 Effect::Watchdog(_) => {}
                 // Of what is expected only erasures are told here.
-                Effect::Report(_) => {}
+                Effect::Report(_) | Effect::ReportGuests(..) => {}
                 Effect::ReportErasures(reports) => {
                     let command = Command::NoteErasures {
                         host: self.host.clone(),

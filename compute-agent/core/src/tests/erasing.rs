@@ -80,6 +80,7 @@ fn everything(effects: Vec<Effect>) -> berth_driver::Token {
             | Effect::Reply { .. }
             | Effect::Expect
             | Effect::Report(_)
+            | Effect::ReportGuests(..)
             | Effect::ReportErasures(_)
             | Effect::Watchdog(_) => None,
         })
@@ -132,6 +133,7 @@ fn what_a_guest_has_by_now_is_not_erased() {
             | Effect::Reply { .. }
             | Effect::Expect
             | Effect::Report(_)
+            | Effect::ReportGuests(..)
             | Effect::ReportErasures(_)
             | Effect::Watchdog(_) => None,
         })
@@ -191,6 +193,7 @@ fn a_guest_starts_on_the_device_of_today() {
         | Effect::Reply { .. }
         | Effect::Expect
         | Effect::Report(_)
+        | Effect::ReportGuests(..)
         | Effect::ReportErasures(_)
         | Effect::Watchdog(_) => None,
     });

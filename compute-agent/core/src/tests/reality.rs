@@ -294,6 +294,7 @@ fn call_under_way(agent: &mut Agent, guest: &Guest, call: Call) -> Option<(Token
         Effect::Reply { .. }
         | Effect::Expect
         | Effect::Report(_)
+        | Effect::ReportGuests(..)
         | Effect::ReportErasures(_)
         | Effect::Watchdog(_) => None,
     })
@@ -305,6 +306,7 @@ fn reports_unknown(effects: &[Effect]) -> bool {
         Effect::Reply { .. }
         | Effect::Driver { .. }
         | Effect::Expect
+        | Effect::ReportGuests(..)
         | Effect::ReportErasures(_)
         | Effect::Watchdog(_) => false,
     })
@@ -480,6 +482,7 @@ fn who_is_cut_off_starts_nothing() {
             Effect::Driver { .. }
             | Effect::Expect
             | Effect::Report(_)
+            | Effect::ReportGuests(..)
             | Effect::ReportErasures(_)
             | Effect::Watchdog(_) => None,
         })

@@ -225,7 +225,10 @@ impl Rig {
                     let twice = self.answers.insert(id, result);
                     assert!(twice.is_none(), "{id:?} is answered twice");
                 }
-                Effect::Expect | Effect::Report(_) | Effect::ReportErasures(_) => {
+                Effect::Expect
+                | Effect::Report(_)
+                | Effect::ReportGuests(..)
+                | Effect::ReportErasures(_) => {
                     unreachable!("comparing is off")
                 }
                 Effect::Watchdog(feeding) => self.fed.push(feeding),

@@ -132,6 +132,13 @@ impl HostService for Hosts {
         Err(Status::unimplemented("not in this test"))
     }
 
+    async fn report_guests(
+        &self,
+        _: Request<hosts::ReportGuestsRequest>,
+    ) -> Answered<hosts::ReportGuestsResponse> {
+        Err(Status::unimplemented("not in this test"))
+    }
+
     async fn compare_domains(
         &self,
         _: Request<hosts::CompareDomainsRequest>,

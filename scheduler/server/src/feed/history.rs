@@ -81,7 +81,8 @@ fn record(row: Row) -> Option<Record> {
         | Row::ServerGroup(_)
         | Row::Aggregate(_)
         | Row::Volume(_)
-        | Row::RevokedCertificate(_) => None,
+        | Row::RevokedCertificate(_)
+        | Row::RecoveredHost(_) => None,
     }
 }
 

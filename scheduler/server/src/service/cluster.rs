@@ -28,7 +28,7 @@ use uuid::Uuid;
 use super::backup::BackupStream;
 use super::context::Context;
 use super::keyed::{open, own_service};
-use super::{backup, list, refusal, retained, revocation};
+use super::{backup, list, recovery_status, refusal, retained, revocation};
 use crate::grants;
 use crate::join::without_scheme;
 use crate::membership::{Members, expect_version, has_taken_over};
@@ -136,9 +136,10 @@ impl ClusterService for ClusterApi {
                 header.cluster_version.0,
                 header.revoked_revision,
                 retained::of_state(state),
+                header.recovery,
             )
         };
-        let (cluster_version, revoked_revision, of_state) =
+        let (cluster_version, revoked_revision, of_state, recovery) =
             self.0.stale(of_state).await.unwrap_or_default();
         let of_member = state.retained.iter().cloned().chain(self.0.retained());
         Ok(Response::new(v1::GetClusterStatusResponse {
@@ -159,6 +160,7 @@ impl ClusterService for ClusterApi {
             service_version: self.0.level().0,
             revoked_revision,
             backups: self.0.scheduled_backups().map(backup::status_to_wire),
+            recovery: recovery.as_ref().map(Into::into),
         }))
     }
 
@@ -378,6 +380,33 @@ impl ClusterService for ClusterApi {
             certificates: revocation::to_wire(&state),
             revoked_revision: state.header().revoked_revision,
             revision: state.revision(),
+        }))
+    }
+
+    async fn get_recovery(
+        &self,
+        request: Request<v1::GetRecoveryRequest>,
+    ) -> Result<Response<v1::GetRecoveryResponse>, Status> {
+        let state = self.0.state(request.into_inner().consistency).await?;
+        // What it would lead to takes a while in a large cluster.
+        let response = tokio::task::spawn_blocking(move || recovery_status::to_wire(&state)).await;
+        response
+            .map(Response::new)
+            .map_err(|error| Status::internal(error.to_string()))
+    }
+
+    async fn end_recovery(
+        &self,
+        request: Request<v1::EndRecoveryRequest>,
+    ) -> Result<Response<v1::EndRecoveryResponse>, Status> {
+        let (wire, caller) = open(request)?;
+        let accept_conflicts = wire.accept_conflicts;
+        let command = Command::EndRecovery { accept_conflicts };
+        let request = caller.into_request(false, Plain(command));
+        let read = |state: &State, _: &Reply| state.header().recovery;
+        let (_, recovery) = self.0.submit_then(request, read).await?;
+        Ok(Response::new(v1::EndRecoveryResponse {
+            recovery: recovery.as_ref().map(Into::into),
         }))
     }
 

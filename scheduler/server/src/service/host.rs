@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use super::context::Context;
 use super::keyed::{Caller, open, own_host};
-use super::{list, policy, reality, refusal, signals};
+use super::{list, policy, reality, recovery, refusal, signals};
 
 /// Serves `HostService`.
 pub(crate) struct HostApi(pub(crate) Context);
@@ -214,6 +214,16 @@ impl HostService for HostApi {
         own_host(&request, &request.get_ref().name)?;
         let expected = reality::expect(&self.0, request.get_ref()).await?;
         Ok(Response::new(expected))
+    }
+
+    async fn report_guests(
+        &self,
+        request: Request<v1::ReportGuestsRequest>,
+    ) -> Result<Response<v1::ReportGuestsResponse>, Status> {
+        own_host(&request, &request.get_ref().name)?;
+        let caller = Caller::unkeyed(&request);
+        let reported = recovery::report_guests(&self.0, caller, request.into_inner()).await?;
+        Ok(Response::new(reported))
     }
 
     async fn compare_domains(

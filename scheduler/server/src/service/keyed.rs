@@ -133,6 +133,7 @@ keyed! {
     "RotateGrantKey": cluster::v1::RotateGrantKeyRequest;
     "RevokeCertificate": cluster::v1::RevokeCertificateRequest;
     "ReinstateCertificate": cluster::v1::ReinstateCertificateRequest;
+    "EndRecovery": cluster::v1::EndRecoveryRequest;
     "UnregisterService": cluster::v1::UnregisterServiceRequest;
 }
 

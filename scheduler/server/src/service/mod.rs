@@ -11,6 +11,7 @@
 //! | [`write`] | the writes of counted placement as commands, alone and in batches |
 //! | [`stale`] | reads that this member answers alone, and what their answers are worth |
 //! | [`backup`] | a backup of this member's state, as a stream |
+//! | [`recovery`], [`recovery_status`] | what agents report while the cluster recovers, and how far that is |
 //! | [`filter`] | the filters of provider lists |
 //! | [`query`], [`candidates`], [`explanation`] | allocation candidates, and why there are none |
 //! | `host`, `placement`, `catalog`, `import`, `policy`, `planner`, `server_group`, `aggregate`, `audit`, `scheduler`, `operation`, `cluster` | one service each |
@@ -43,6 +44,8 @@ mod power;
 mod query;
 mod read;
 mod reality;
+mod recovery;
+mod recovery_status;
 mod refusal;
 mod retained;
 mod revocation;

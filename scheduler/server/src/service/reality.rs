@@ -27,7 +27,7 @@ use tonic::Status;
 
 use super::context::Context;
 use super::keyed::Caller;
-use super::refusal;
+use super::{recovery, refusal};
 
 /// The longest name of the operator on whose behalf a conductor fences a host, in bytes.
 const PRINCIPAL_MAX: usize = 256;
@@ -63,6 +63,7 @@ pub(super) async fn expect(
         fenced: host.fenced.is_some(),
         revision: state.revision(),
         erasures: state.erasures_of(&name).iter().map(write_due).collect(),
+        recovery_epoch: recovery::least_epoch(&state),
     })
 }
 

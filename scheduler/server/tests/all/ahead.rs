@@ -10,7 +10,8 @@ use std::collections::BTreeSet;
 
 use berth_proto::host::v1::{
     CompareDomainsRequest, DomainComparison, ExpectDomainsRequest, GetHostRequest, Host,
-    MemorySignals, RegisterHostRequest, ReportErasuresRequest, ReportHostRequest, UnknownDomain,
+    MemorySignals, RegisterHostRequest, ReportErasuresRequest, ReportGuestsRequest,
+    ReportHostRequest, UnknownDomain,
 };
 use berth_proto::types::v1::{PmemErasureReport, pmem_erasure_report};
 use berth_proto::volume::v1::volume_service_client::VolumeServiceClient;
@@ -75,6 +76,15 @@ impl Agent {
         }
     }
 
+    fn guests(&self) -> ReportGuestsRequest {
+        ReportGuestsRequest {
+            name: self.name(),
+            incarnation: self.incarnation(),
+            basis_revision: 1,
+            guests: Vec::new(),
+        }
+    }
+
     fn erasures(&self) -> ReportErasuresRequest {
         ReportErasuresRequest {
             name: self.name(),
@@ -115,6 +125,11 @@ impl Agent {
                 let honest = self.comparison(vec![domain()]).await;
                 let request = number.set(&honest, value);
                 client.compare_domains(request).await.is_ok()
+            }
+            // Refused, whatever it holds: the cluster does not recover.
+            "ReportGuests" => {
+                let request = number.set(&self.guests(), value);
+                client.report_guests(request).await.is_ok()
             }
             "ReportErasures" => {
                 let request = number.set(&self.erasures(), value);

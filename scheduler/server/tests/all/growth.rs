@@ -115,6 +115,7 @@ fn record_of(row: &Row) -> Option<Record> {
         | Row::Policy(_)
         | Row::PciAlias(_)
         | Row::RevokedCertificate(_) => None,
+        Row::RecoveredHost(_) => Some(Record::RecoveredHost),
     }
 }
 

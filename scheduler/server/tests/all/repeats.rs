@@ -57,7 +57,7 @@ kinds! {
     RenameClass DeleteClass CreateTrait DeleteTrait ImportProviders ImportConsumers BeginBoot
     BeginMigration BeginDelete BeginMove ConfirmResize BeginRevertResize BeginShelve BeginUnshelve
     BeginPower SetRestartPolicy BeginDrain MoveDrained RecordDrained TakeLease RenewLeases CancelOperation Advance FenceHost ForceComplete NoteReality
-    NoteErasures WriteOffPmem CreateVolume DeleteVolume NoteVolumes FinalizeUpgrade
+    ReportGuests EndRecovery NoteErasures WriteOffPmem CreateVolume DeleteVolume NoteVolumes FinalizeUpgrade
     ReplaceGrantKey RevokeCertificate ReinstateCertificate UnregisterService
 }
 
@@ -350,7 +350,10 @@ fn a_repeated_request_gets_the_outcome_of_its_execution() {
         seen.with_object.len(),
     );
     assert_eq!(seen.wrong, BTreeMap::new(), "with another outcome");
-    let kinds: BTreeSet<_> = KINDS.iter().copied().collect();
+    // Those are accepted while a cluster recovers; the tests of the state have them.
+    let of_recovery = ["ReportGuests", "EndRecovery"];
+    let kinds = KINDS.iter().copied();
+    let kinds: BTreeSet<_> = kinds.filter(|kind| !of_recovery.contains(kind)).collect();
     assert_eq!(seen.accepted, kinds, "each is accepted at least once");
     assert_eq!(seen.changed, seen.with_object);
     assert!(seen.refused.len() > kinds.len() / 2);

@@ -166,6 +166,8 @@ fn what_is_admitted_is_read_by_every_member_that_may_be_there() {
                 "MoveDrained",
                 "RecordDrained",
                 "SetRestartPolicy",
+                "ReportGuests",
+                "EndRecovery",
             ];
             let is_later = |kind: &&String| came_later.contains(&kind.as_str());
             let later = kinds.iter().filter(is_later).cloned();

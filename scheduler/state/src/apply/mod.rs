@@ -40,6 +40,7 @@ mod power;
 mod provider;
 mod quality;
 mod reality;
+mod recovery;
 mod reported;
 mod request;
 mod reshape;
@@ -57,6 +58,7 @@ mod volume;
 pub use audit::AUDIT_MAX;
 pub use batch::MOVED_MAX;
 pub use log::LOG_MAX;
+pub use recovery::RECOVERING;
 pub use trim::{DONE_MAX, ENDED_MAX};
 
 use std::collections::BTreeMap;
@@ -159,6 +161,7 @@ impl<J: Journal> Transaction<'_, J> {
     }
 
     fn command(&mut self, command: &Command) -> Result<Reply, Refusal> {
+        self.examine_recovery(command)?;
         match command {
             Command::Bootstrap { cluster } => self.bootstrap(*cluster),
             Command::RegisterHost {
@@ -390,6 +393,13 @@ impl<J: Journal> Transaction<'_, J> {
                 incarnation,
                 comparison,
             } => self.take_reality(host, *incarnation, comparison),
+            Command::ReportGuests {
+                host,
+                incarnation,
+                basis,
+                guests,
+            } => self.report_guests(host, *incarnation, *basis, guests),
+            Command::EndRecovery { accept_conflicts } => self.end_recovery(*accept_conflicts),
             Command::NoteErasures {
                 host,
                 incarnation,

@@ -3,19 +3,21 @@
 //! Names are new in every repeat. Texts are as long as the conversions accept in every fiftieth repeat
 //! only: what many long ones would take together follows from the bounds.
 
+use berth_codec::encode_row;
 use berth_domain::audit::{RequestSummary, SUMMARY_MAX};
-use berth_domain::bound::REPORTED_NAMES_MAX;
+use berth_domain::bound::{BOUNDS, Bytes, REPORTED_NAMES_MAX, Record};
 use berth_domain::claim::{ERASURE_FAILURE_LENGTH_MAX, ErasureProgress, ErasureReport, Owner};
 use berth_domain::fence::{self, OUTPUT_MAX};
 use berth_domain::flavor::{EXTRA_SPEC_LENGTH_MAX, EXTRA_SPECS_MAX};
 use berth_domain::host::{HostReport, Liveness};
-use berth_domain::id::{ClaimId, Epoch, Incarnation, MigrationId, OperationId, TimeMs};
+use berth_domain::id::{ClaimId, ClusterId, Epoch, Incarnation, MigrationId, OperationId, TimeMs};
 use berth_domain::image::{ImageProperties, PROPERTIES_MAX, PROPERTY_LENGTH_MAX};
 use berth_domain::name::{PmemName, RegionName, VmName, VolumeId};
 use berth_domain::operation::{DrainSpec, GuestPower, Kind, Mark, Operation, Step};
 use berth_domain::pmem::{Label, PmemNamespace};
 use berth_domain::policy::MigrationPolicy;
 use berth_domain::reality::{Comparison, NAME_MAX, UNKNOWN_MAX, Unknown};
+use berth_domain::recovery::{Cause, GUESTS_MAX};
 use berth_domain::refusal::{Code, HOSTS_MAX, HostRefusal, Refusal};
 use berth_domain::resource::Trait;
 use berth_domain::service::Service;
@@ -27,8 +29,9 @@ use berth_domain::volume::{
     Volume, VolumeRequest,
 };
 use berth_proto::convert::field::{ADDRESS_MAX, LIST_MAX, MESSAGE_MAX};
-use berth_state::State;
-use berth_state::command::{Command, Effect};
+use berth_state::command::{Command, Effect, Envelope};
+use berth_state::recovery::Begin;
+use berth_state::{Row, State};
 use berth_testkit::state::draw::next_of_saga;
 use berth_testkit::state::volume::chosen;
 use berth_testkit::state::*;
@@ -132,6 +135,8 @@ impl Attacker {
                 },
             }),
             "CompareDomains" => self.compare(),
+            "ReportGuests" if number > 0 => {}
+            "ReportGuests" => self.report_guests(),
             "ReportErasures" => self.report_erasure(),
             "CreateVolume" => drop(self.create_volume(number)),
             "DeleteVolume" => self.delete_volume(number),
@@ -192,6 +197,52 @@ impl Attacker {
             incarnation: self.incarnation(),
             comparison,
         });
+    }
+
+    /// A cluster that does not recover takes none, so another one does.
+    fn report_guests(&mut self) {
+        let mut state = self.base.clone().recovered(&Begin {
+            cluster: ClusterId(uuid(9, 1)),
+            cause: Cause::Restored,
+            at: TimeMs(1),
+            index: self.base.revision(),
+            level: ServiceVersion::CURRENT,
+        });
+        let mut guests = vec![by_hand::guest(1); GUESTS_MAX];
+        for (number, guest) in (0..).zip(&mut guests) {
+            guest.domain.uuid = uuid(8, number);
+            guest.domain.name = text(NAME_MAX);
+        }
+        for guests in [guests.clone(), guests] {
+            let revision = state.revision();
+            let command = Command::ReportGuests {
+                host: host_name(HOST),
+                incarnation: self.incarnation(),
+                basis: revision,
+                guests,
+            };
+            let applied = state.apply(
+                revision + 1,
+                &Envelope {
+                    at: TimeMs(1),
+                    principal: String::new(),
+                    request: None,
+                    audit: None,
+                    command,
+                },
+            );
+            applied.outcome.expect("it recovers");
+            self.accepted += 1;
+        }
+        let rows = state
+            .rows()
+            .filter(|row| matches!(row, Row::RecoveredHost(_)));
+        let rows: Vec<_> = rows.map(|row| encode_row(&row).value.len()).collect();
+        let bound = BOUNDS.iter().find(|b| b.record == Record::RecoveredHost);
+        let Some(Bytes::Each(max)) = bound.map(|bound| bound.bytes) else {
+            panic!("{bound:?}");
+        };
+        assert!(rows.len() == 1 && rows[0] <= max, "{rows:?} of {max}");
     }
 
     fn report_erasure(&mut self) {

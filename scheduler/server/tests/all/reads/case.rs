@@ -31,7 +31,7 @@ const READS: [&str; 9] = [
     "Get", "List", "Find", "Plan", "Fit", "Verify", "Watch", "Wait", "Expect",
 ];
 
-const WRITES: [&str; 37] = [
+const WRITES: [&str; 38] = [
     "Add",
     "Advance",
     "Batch",
@@ -42,6 +42,7 @@ const WRITES: [&str; 37] = [
     "Cordon",
     "Create",
     "Delete",
+    "End",
     "Fence",
     "Finalize",
     "Force",
@@ -142,6 +143,7 @@ pub(super) fn request(path: &str, world: &World) -> Option<Vec<u8>> {
         }
         "audit.v1.AuditService/ListRefusals" => ListRefusalsRequest::default().encode_to_vec(),
         "cluster.v1.ClusterService/ListServices" => ListServicesRequest::default().encode_to_vec(),
+        "cluster.v1.ClusterService/GetRecovery" => GetRecoveryRequest::default().encode_to_vec(),
         "cluster.v1.ClusterService/ListRevokedCertificates" => {
             ListRevokedCertificatesRequest::default().encode_to_vec()
         }

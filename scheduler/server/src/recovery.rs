@@ -1,0 +1,90 @@
+//! The leader's part in a recovery: it ends when every host has reported and nothing conflicts.
+
+use berth_decide::{Action, DecisionRequest};
+use berth_state::State;
+use berth_state::command::Command;
+use berth_state::recovery::{Progress, RecoveryOutcome, Settled};
+
+use crate::service::Context;
+
+/// How many VMs are logged that are settled otherwise than they were recorded.
+const LOGGED_MAX: usize = 1_000;
+
+/// What the leader has seen of a recovery.
+#[derive(Default)]
+pub(crate) struct Ending {
+    /// The revision of which it is known that the recovery cannot end.
+    examined: u64,
+    /// What was logged last.
+    logged: Option<(usize, usize)>,
+}
+
+impl Ending {
+    /// Ends a recovery if nothing is missing.
+    pub(crate) async fn attempt(&mut self, context: &Context) {
+        let examined = self.examined;
+        let state = context.stale(move |state| {
+            let changed = state.is_recovering() && state.revision() != examined;
+            changed.then(|| state.clone())
+        });
+        let Ok(Some(state)) = state.await else {
+            return;
+        };
+        self.examined = state.revision();
+        let looked = tokio::task::spawn_blocking(move || {
+            let awaited = awaited(&state);
+            (awaited, state.recovery_outcome())
+        });
+        let Ok((awaited, outcome)) = looked.await else {
+            return;
+        };
+        let conflicts = outcome.as_ref().map_or(0, |o| o.conflicts.len());
+        if self.logged.replace((awaited, conflicts)) != Some((awaited, conflicts)) {
+            tracing::warn!(
+                hosts_awaited = awaited,
+                conflicts,
+                "the cluster recovers: nothing is started, moved or deleted until hosts are compared"
+            );
+        }
+        if let Some(outcome) = outcome.filter(|outcome| outcome.conflicts.is_empty()) {
+            end(context, &outcome).await;
+        }
+    }
+}
+
+/// Returns how many hosts have not reported.
+fn awaited(state: &State) -> usize {
+    let progress = state.recovery_progress();
+    let awaited = progress.values();
+    awaited
+        .filter(|p| matches!(p, Progress::Awaited | Progress::Quiet))
+        .count()
+}
+
+async fn end(context: &Context, outcome: &RecoveryOutcome) {
+    let accept_conflicts = false;
+    let command = Command::EndRecovery { accept_conflicts };
+    let request = DecisionRequest::new(DecisionRequest::LEADER, Action::Plain(command));
+    if let Err(status) = context.submit(request).await {
+        tracing::info!(error = %status.message(), "recovery cannot end yet");
+        return;
+    }
+    for settled in outcome.settled.iter().take(LOGGED_MAX) {
+        match settled {
+            Settled::Runs { vm, host } => {
+                tracing::warn!(%vm, %host, "vm recovered: its guest runs elsewhere than recorded");
+            }
+            Settled::Added { vm, host } => {
+                tracing::warn!(%vm, %host, "vm recovered: its guest was not recorded");
+            }
+            Settled::Off { vm } => {
+                tracing::warn!(%vm, "vm recovered: no host runs its guest");
+            }
+            Settled::Failed { vm, refusal } => {
+                tracing::warn!(%vm, reason = refusal.message, "vm recovered in ERROR");
+            }
+        }
+    }
+    let vms = outcome.settled.len();
+    tracing::info!(vms, "recovery ended");
+}

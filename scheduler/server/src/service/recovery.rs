@@ -1,0 +1,47 @@
+//! What agents report while the cluster recovers.
+//!
+//! Invariant: a report that changes nothing is no entry of the log.
+
+use berth_domain::id::Incarnation;
+use berth_domain::name::HostName;
+use berth_domain::recovery::{GUESTS_MAX, ReportedGuest, era_of};
+use berth_proto::convert::field;
+use berth_proto::host::v1 as host;
+use berth_state::State;
+use berth_state::command::Command;
+use tonic::Status;
+
+use super::context::Context;
+use super::keyed::Caller;
+
+/// Takes what guests an agent has.
+pub(super) async fn report_guests(
+    context: &Context,
+    caller: Caller,
+    wire: host::ReportGuestsRequest,
+) -> Result<host::ReportGuestsResponse, Status> {
+    let host: HostName = field::name(&wire.name, "name")?;
+    let incarnation: Incarnation = field::uuid(&wire.incarnation, "incarnation")?;
+    let guests: Vec<ReportedGuest> = field::each(wire.guests, "guests", GUESTS_MAX)?;
+    context.must_lead()?;
+    let state = context.stale(State::clone).await?;
+    if state.is_reported(&host, incarnation, &guests) {
+        return Ok(host::ReportGuestsResponse {});
+    }
+    let command = Command::ReportGuests {
+        host,
+        incarnation,
+        basis: wire.basis_revision,
+        guests,
+    };
+    let reported = context.command(caller, command).await;
+    reported.map(|_| host::ReportGuestsResponse {})
+}
+
+/// Returns the least epoch that agents carry out, while the cluster recovers; otherwise 0.
+pub(super) fn least_epoch(state: &State) -> u64 {
+    match state.is_recovering() {
+        true => era_of(state.header().epoch.0),
+        false => 0,
+    }
+}

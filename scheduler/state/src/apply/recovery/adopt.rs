@@ -1,0 +1,333 @@
+//! Guests that are elsewhere than recorded, or that no VM is recorded for: what they hold is claimed.
+//!
+//! A guest that runs has what it holds, whatever the state says. So a VM without a guest gives way to
+//! it, and one whose name a running guest has is forgotten: it was deleted, or its name were not free.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use berth_domain::claim::{Claim, Owner, State as ClaimState};
+use berth_domain::constraint::{self, Demand};
+use berth_domain::id::{ClaimId, Generation, VmUid};
+use berth_domain::name::VmName;
+use berth_domain::numa::Assignment;
+use berth_domain::refusal::{Code, Refusal};
+use berth_domain::server_group::GroupPolicy;
+use berth_domain::vm::{Restarts, State as VmState, Vm, VmSpec};
+
+use super::Seat;
+use crate::recovery::{Conflict, RecoveryOutcome, Settled};
+use crate::refusals::precondition;
+use crate::state::State;
+use crate::transaction::{Journal, LeftNames, NoJournal, Transaction};
+
+/// A guest that is not on a claim of its VM.
+pub(super) struct Stray {
+    /// The VM as it is recorded, or would be.
+    vm: Vm,
+    is_new: bool,
+    seat: Seat,
+}
+
+impl Stray {
+    /// Returns the guest of a recorded VM, with the size that its host reports.
+    pub(super) fn of_vm(vm: &Vm, seat: Seat) -> Self {
+        let own = &vm.spec;
+        let spec = seat.spec.as_deref().map(|reported| VmSpec {
+            // These never change while a VM lives.
+            nics: own.nics.clone(),
+            hints: own.hints.clone(),
+            volumes: own.volumes.clone(),
+            ..reported.clone()
+        });
+        let vm = Vm {
+            spec: spec.unwrap_or_else(|| own.clone()),
+            ..vm.clone()
+        };
+        Self {
+            vm,
+            is_new: false,
+            seat,
+        }
+    }
+
+    fn held(&self) -> Assignment {
+        self.seat.held.clone().unwrap_or_default()
+    }
+}
+
+impl<J: Journal> Transaction<'_, J> {
+    /// Records a VM for a guest that has none.
+    pub(super) fn add(
+        &mut self,
+        uid: VmUid,
+        seats: &[Seat],
+        idle: &mut BTreeSet<ClaimId>,
+        outcome: &mut RecoveryOutcome,
+    ) {
+        let [seat] = seats else {
+            if let Some(first) = seats.first() {
+                outcome.conflicts.push(Conflict::Twice {
+                    vm: first.name.clone(),
+                    hosts: seats.iter().map(|seat| seat.host.clone()).collect(),
+                });
+            }
+            return;
+        };
+        let unrecorded = |refusal: Refusal| Conflict::Unrecorded {
+            host: seat.host.clone(),
+            uuid: uid.0,
+            name: seat.name.clone(),
+            refusal: Box::new(refusal),
+        };
+        let vm = match self.new_vm(uid, seat) {
+            Ok(vm) => vm,
+            Err(refusal) => return outcome.conflicts.push(unrecorded(refusal)),
+        };
+        if let Some(old) = self.state.vm(&vm.name).cloned() {
+            // Its guest is nowhere: new_vm() has looked.
+            idle.retain(|claim| Some(*claim) != old.claim);
+            self.unbind(&old, None);
+            self.remove_vm(&old.name);
+            outcome.settled.retain(|settled| *settled.vm() != old.name);
+        }
+        let stray = Stray {
+            vm,
+            is_new: true,
+            seat: seat.clone(),
+        };
+        self.adopt(stray, idle, outcome);
+    }
+
+    /// Returns the VM that a guest is recorded as.
+    fn new_vm(&self, uid: VmUid, seat: &Seat) -> Result<Vm, Refusal> {
+        let name = VmName::new(&seat.name);
+        let name = name.map_err(|why| unfit(format!("its name is no name of a VM: {why}")))?;
+        let spec = seat.spec.as_deref().cloned();
+        let spec = spec.ok_or_else(|| unfit("its host does not report its specification"))?;
+        if let Some(vm) = self.state.vm(&name)
+            && !self.is_off(vm)
+        {
+            return Err(unfit(format!("another VM {name} has a guest")));
+        }
+        let left = self.state.vm(&name).map(|vm| &vm.name);
+        let taken = spec.nics.iter().filter_map(|nic| {
+            let holder = self.state.vm_with_mac(&nic.mac)?;
+            (Some(holder) != left).then_some((nic, holder))
+        });
+        if let Some((nic, holder)) = taken.into_iter().next() {
+            let mac = &nic.mac;
+            return Err(unfit(format!("vm {holder} has its MAC address {mac}")));
+        }
+        self.state.examine_group(&spec)?;
+        Ok(Vm {
+            name,
+            uid,
+            spec,
+            state: VmState::Building,
+            host: None,
+            claim: None,
+            remains_on: None,
+            operation: None,
+            error: None,
+            generation: Generation(0),
+            created_at: self.now(),
+            trouble: None,
+            restarts: Restarts::default(),
+            ownership: self.ownership(None),
+        })
+    }
+
+    /// Returns whether no host has the guest of a VM.
+    fn is_off(&self, vm: &Vm) -> bool {
+        let mut reports = self.state.recovered_hosts.values();
+        !reports.any(|report| {
+            let others = &mut report.others.iter();
+            let running = vm
+                .claim
+                .is_some_and(|claim| report.running.contains(&claim));
+            running || others.any(|guest| guest.domain.uuid == vm.uid.0)
+        })
+    }
+
+    /// Claims what a guest holds for its VM. VMs without guests give way.
+    pub(super) fn adopt(
+        &mut self,
+        stray: Stray,
+        idle: &mut BTreeSet<ClaimId>,
+        outcome: &mut RecoveryOutcome,
+    ) {
+        let claim = claims_in_the_way(self.state, &stray, idle).and_then(|claims| {
+            for id in claims {
+                idle.remove(&id);
+                self.displace(id, &stray, outcome);
+            }
+            claim_for(self.state, &stray)
+        });
+        match claim {
+            Ok(claim) => self.settle_on(stray, &claim, outcome),
+            Err(refusal) => self.leave_unclaimed(stray, refusal, outcome),
+        }
+    }
+
+    fn settle_on(&mut self, stray: Stray, claim: &Claim, outcome: &mut RecoveryOutcome) {
+        let Stray { vm, is_new, seat } = stray;
+        let state = match seat.is_live {
+            true => VmState::Active,
+            false => VmState::Stopped,
+        };
+        // Before its claim, which is counted in the VM's server group.
+        let after = self.put_vm(Vm {
+            state,
+            host: Some(seat.host.clone()),
+            claim: Some(claim.id),
+            remains_on: None,
+            operation: None,
+            error: None,
+            trouble: None,
+            generation: vm.generation.next(),
+            ..vm
+        });
+        self.hold(claim);
+        self.separate(&after);
+        let (vm, host) = (after.name.clone(), seat.host);
+        outcome.settled.push(match (is_new, seat.is_live) {
+            (true, _) => Settled::Added { vm, host },
+            (false, true) => Settled::Runs { vm, host },
+            (false, false) => Settled::Off { vm },
+        });
+    }
+
+    fn leave_unclaimed(&mut self, stray: Stray, refusal: Refusal, outcome: &mut RecoveryOutcome) {
+        let Stray { vm, is_new, seat } = stray;
+        let refusal = refusal.as_record(true);
+        if is_new {
+            outcome.conflicts.push(Conflict::Unrecorded {
+                host: seat.host,
+                uuid: vm.uid.0,
+                name: seat.name,
+                refusal: Box::new(refusal),
+            });
+            return;
+        }
+        // Its deletion removes the guest there.
+        let recorded = self.state.vm(&vm.name).cloned();
+        let recorded = recorded.expect("it is recorded");
+        self.fail(&recorded, None, Some(seat.host.clone()), refusal.clone());
+        outcome.conflicts.push(Conflict::Unclaimable {
+            vm: vm.name,
+            host: seat.host,
+            refusal: Box::new(refusal),
+        });
+    }
+
+    /// Takes the claim from a VM without a guest.
+    fn displace(&mut self, id: ClaimId, stray: &Stray, outcome: &mut RecoveryOutcome) {
+        let vm = self.state.claim(id).and_then(|c| self.state.vm(&c.vm));
+        let Some(vm) = vm.cloned() else { return };
+        self.unbind(&vm, None);
+        let message = format!(
+            "no host has the guest of vm {}, and vm {} runs on host {} with what it had there",
+            vm.name, stray.vm.name, stray.seat.host
+        );
+        let why = Refusal::new(Code::FailedPrecondition, "CLUSTER_RESTORED", message);
+        outcome.settled.retain(|settled| *settled.vm() != vm.name);
+        let failed = self.fail(&vm, None, vm.host.clone(), why);
+        outcome.settled.push(failed);
+    }
+}
+
+/// Returns which claims of VMs without guests have what a guest holds.
+fn claims_in_the_way(
+    state: &State,
+    stray: &Stray,
+    idle: &BTreeSet<ClaimId>,
+) -> Result<Vec<ClaimId>, Refusal> {
+    let Err(refusal) = claim_for(state, stray) else {
+        return Ok(Vec::new());
+    };
+    let here = |id: &&ClaimId| {
+        let claim = state.claim(**id);
+        claim.is_some_and(|claim| claim.host == stray.seat.host)
+    };
+    // First one that suffices, then those that have the same CPUs or devices.
+    for id in idle.iter().filter(here) {
+        if claim_for(&without(state, *id), stray).is_ok() {
+            return Ok(vec![*id]);
+        }
+    }
+    let (mut rest, mut taken) = (state.clone(), Vec::new());
+    for id in idle.iter().filter(here) {
+        if overlaps(state, *id, &stray.held()) {
+            rest = without(&rest, *id);
+            taken.push(*id);
+        }
+    }
+    claim_for(&rest, stray).map(|_| taken).map_err(|_| refusal)
+}
+
+/// Returns a state without a claim.
+fn without(state: &State, id: ClaimId) -> State {
+    let mut state = state.clone();
+    let mut trial = Transaction {
+        state: &mut state,
+        journal: NoJournal,
+        principal: "",
+        left_names: LeftNames::default(),
+    };
+    trial.release(id);
+    state
+}
+
+/// Returns whether a claim has CPUs or devices that a guest holds.
+fn overlaps(state: &State, id: ClaimId, held: &Assignment) -> bool {
+    let Some(claim) = state.claim(id) else {
+        return false;
+    };
+    let own = &claim.assignment;
+    let cpus = own.dedicated().intersection(&held.dedicated());
+    let pci = own.pci.iter().any(|device| held.pci.contains(device));
+    let pmem = own.pmem.iter().any(|device| held.pmem.contains(device));
+    !cpus.is_empty() || pci || pmem
+}
+
+/// Returns the claim with which a guest is its VM's.
+fn claim_for(state: &State, stray: &Stray) -> Result<Claim, Refusal> {
+    let Stray { vm, seat, .. } = stray;
+    let id = seat.claim;
+    let id = id.ok_or_else(|| unfit("the domain's metadata name no claim"))?;
+    if state.claim(id).is_some() {
+        return Err(unfit(format!("its claim {id} is in use")));
+    }
+    let held = stray.held();
+    let demand = Demand::boot(&vm.spec)?;
+    let demand = state.with_relations(demand, &vm.name, &vm.spec)?;
+    let view = state.host(&seat.host);
+    let view = view.ok_or_else(|| Refusal::not_found("host", &seat.host))?;
+    let group = match demand.group.as_ref().map(|group| group.policy) {
+        // Those that are apart are recorded so.
+        Some(GroupPolicy::Affinity) | None => Ok(()),
+        Some(_) => constraint::group::check(view, &demand),
+    };
+    group
+        .and_then(|()| constraint::zone::check(view, &demand))
+        .and_then(|()| constraint::volumes::check(view, &demand))
+        .and_then(|()| constraint::exact::admit(view, &demand, &held))
+        .and_then(|()| constraint::capacity::check(view, &demand))
+        .and_then(|()| constraint::memory::check(view, &demand.resources, &held))
+        .map_err(|violation| violation.to_refusal(&seat.host))?;
+    Ok(Claim {
+        id,
+        vm: vm.name.clone(),
+        owner: Owner::Vm,
+        host: seat.host.clone(),
+        state: ClaimState::Active,
+        resources: demand.resources,
+        assignment: held,
+        erasures: BTreeMap::new(),
+    })
+}
+
+/// Why a guest cannot be its VM's.
+fn unfit(message: impl Into<String>) -> Refusal {
+    precondition("GUEST_NOT_ADOPTED", message)
+}

@@ -1,0 +1,213 @@
+//! Recovery: what hosts report, and how it ends.
+//!
+//! A host's first report shows that it is quiet: no call from before the recovery changes a guest there
+//! any more. A migration whose source is not quiet may still bring a guest to a host that has reported,
+//! so only reports count that were made when every host was quiet.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`settle`] | VMs whose guests are where the state has a claim for them, or nowhere |
+//! | [`adopt`] | guests elsewhere, or without a VM: what they hold is claimed |
+//! | [`gate`] | what is refused meanwhile |
+//!
+//! Invariant: no operation that was in progress goes on, and no guest that is somewhere is forgotten: it
+//! is its VM's, or recorded with its host as unknown.
+
+mod adopt;
+mod gate;
+mod settle;
+
+use std::collections::BTreeSet;
+
+use berth_domain::agent::DomainState;
+use berth_domain::id::{ClaimId, Incarnation};
+use berth_domain::name::HostName;
+use berth_domain::numa::Assignment;
+use berth_domain::recovery::{GUESTS_MAX, RecoveredHost, ReportedGuest};
+use berth_domain::refusal::{Code, Refusal};
+use berth_domain::vm::VmSpec;
+
+pub use self::gate::RECOVERING;
+use crate::recovery::{Progress, RecoveryOutcome};
+use crate::refusals::{invalid, precondition};
+use crate::reply::Reply;
+use crate::state::State;
+use crate::transaction::{Journal, Transaction};
+
+/// Where a guest is.
+#[derive(Clone, Debug)]
+struct Seat {
+    host: HostName,
+    /// The name of its domain.
+    name: String,
+    /// The claim in its metadata.
+    claim: Option<ClaimId>,
+    /// What it holds; absent where it is what its claim has.
+    held: Option<Assignment>,
+    /// What its user specified, where the host reports it.
+    spec: Option<Box<VmSpec>>,
+    is_live: bool,
+}
+
+impl State {
+    /// Returns what is recorded of a host once it reports these guests.
+    fn reported(
+        &self,
+        host: &HostName,
+        incarnation: Incarnation,
+        basis: u64,
+        guests: &[ReportedGuest],
+    ) -> RecoveredHost {
+        let before = self.recovered_hosts.get(host);
+        let before = before.filter(|before| before.incarnation == incarnation);
+        let (mut running, mut others) = (BTreeSet::new(), Vec::new());
+        for guest in guests.iter().filter(|guest| guest.domain.is_ours) {
+            match self.claim_it_runs_on(host, guest) {
+                Some(claim) => drop(running.insert(claim)),
+                None => others.push(guest.clone()),
+            }
+        }
+        others.sort_by_key(|guest| guest.domain.uuid);
+        RecoveredHost {
+            host: host.clone(),
+            incarnation,
+            quiet_at: before.map_or(self.header.revision, |before| before.quiet_at),
+            basis,
+            running,
+            others,
+        }
+    }
+
+    /// Returns whether a report would change nothing: it counts already, with the same guests.
+    #[must_use]
+    pub fn is_reported(
+        &self,
+        host: &HostName,
+        incarnation: Incarnation,
+        guests: &[ReportedGuest],
+    ) -> bool {
+        let counts = self.recovery_progress_of(host) == Some(Progress::Compared);
+        let Some(recorded) = self.recovered_hosts.get(host).filter(|_| counts) else {
+            return false;
+        };
+        **recorded == self.reported(host, incarnation, recorded.basis, guests)
+    }
+
+    /// Returns the claim on which a guest runs as it is recorded.
+    fn claim_it_runs_on(&self, host: &HostName, guest: &ReportedGuest) -> Option<ClaimId> {
+        let claim = self.claim(guest.domain.claim?)?;
+        let vm = self.vm(&claim.vm)?;
+        let is_it = claim.is_in_use()
+            && claim.host == *host
+            && vm.uid.0 == guest.domain.uuid
+            && claim.assignment == guest.domain.held;
+        (is_it && is_live(guest.state)).then_some(claim.id)
+    }
+}
+
+impl<J: Journal> Transaction<'_, J> {
+    /// Takes what a host reports.
+    pub(super) fn report_guests(
+        &mut self,
+        name: &HostName,
+        incarnation: Incarnation,
+        basis: u64,
+        guests: &[ReportedGuest],
+    ) -> Result<Reply, Refusal> {
+        let recovery = self.state.header.recovery.filter(|r| r.is_running());
+        let recovery = recovery.ok_or_else(not_recovering)?;
+        let view = self.state.host(name);
+        let host = &view.ok_or_else(|| Refusal::not_found("host", name))?.host;
+        if host.report.incarnation != incarnation {
+            let message = format!("another run of the agent of host {name} has registered");
+            return Err(precondition("STALE_INCARNATION", message).with("host", name));
+        }
+        if guests.len() > GUESTS_MAX {
+            let message = format!("at most {GUESTS_MAX} guests of a host can be reported");
+            return Err(invalid("INVALID_COMPARISON", message).with("host", name));
+        }
+        if !(recovery.first_revision..=self.state.revision()).contains(&basis) {
+            let message = format!("a report cannot rest on revision {basis}");
+            return Err(invalid("INVALID_COMPARISON", message).with("host", name));
+        }
+        let before = self.state.recovered_hosts.get(name);
+        if before.is_some_and(|b| b.incarnation == incarnation && b.basis > basis) {
+            let message = format!("host {name} has reported later already");
+            return Err(Refusal::new(Code::Aborted, "STALE_COMPARISON", message));
+        }
+        let report = self.state.reported(name, incarnation, basis, guests);
+        self.put_recovered_host(report);
+        let view = self.state.host(name).expect("it has reported");
+        Ok(Reply::Host(view.host.clone()))
+    }
+
+    /// Ends the recovery.
+    pub(super) fn end_recovery(&mut self, accept_conflicts: bool) -> Result<Reply, Refusal> {
+        if !self.state.is_recovering() {
+            return Err(not_recovering());
+        }
+        let Some(outcome) = self.state.recovery_outcome() else {
+            return Err(incomplete(self.state));
+        };
+        if !outcome.conflicts.is_empty() && !accept_conflicts {
+            return Err(conflicting(&outcome));
+        }
+        self.settle_recovery();
+        let hosts: Vec<_> = self.state.recovered_hosts.keys().cloned().collect();
+        for host in hosts {
+            self.remove_recovered_host(&host);
+        }
+        let now = self.now();
+        if let Some(recovery) = &mut self.state.header.recovery {
+            recovery.ended_at = Some(now);
+        }
+        Ok(Reply::None)
+    }
+}
+
+/// Returns whether a guest runs, or will without another call.
+fn is_live(state: DomainState) -> bool {
+    match state {
+        DomainState::Starting
+        | DomainState::Running
+        | DomainState::Paused
+        | DomainState::MigratingOut
+        | DomainState::MigratingIn
+        | DomainState::PostCopyBroken => true,
+        DomainState::Absent | DomainState::Prepared | DomainState::Stopped => false,
+    }
+}
+
+fn not_recovering() -> Refusal {
+    precondition("NOT_RECOVERING", "the cluster does not recover")
+}
+
+/// Refuses the end of a recovery in which hosts have not reported.
+fn incomplete(state: &State) -> Refusal {
+    let progress = state.recovery_progress();
+    let awaited = progress
+        .iter()
+        .filter(|(_, progress)| matches!(progress, Progress::Awaited | Progress::Quiet));
+    let awaited: Vec<_> = awaited.map(|(host, _)| host.to_string()).collect();
+    let shown = awaited.iter().take(8).cloned().collect::<Vec<_>>();
+    let message = format!(
+        "{} hosts have not reported their guests yet: {}",
+        awaited.len(),
+        shown.join(", ")
+    );
+    precondition("RECOVERY_INCOMPLETE", message)
+        .with_hint(
+            "start their agents; for a host that is off: `berth host fence HOST --confirm-off`",
+        )
+        .with("hosts", awaited.len())
+}
+
+fn conflicting(outcome: &RecoveryOutcome) -> Refusal {
+    let message = format!("{} conflicts are not settled", outcome.conflicts.len());
+    precondition("RECOVERY_CONFLICTS", message)
+        .with_hint(
+            "`berth cluster recovery status` shows them; stop the guests that are too many on their \
+             hosts, or accept the conflicts: `berth cluster recovery end --accept-conflicts`",
+        )
+        .with("conflicts", outcome.conflicts.len())
+}

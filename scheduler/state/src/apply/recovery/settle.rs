@@ -1,0 +1,394 @@
+//! VMs whose guests are where the state has a claim for them, or nowhere.
+//!
+//! Where a guest is decides: its VM is there. A VM without a guest is STOPPED and keeps its claim,
+//! unless a guest that runs has what it claims. What was in progress has failed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use berth_domain::agent::DomainState;
+use berth_domain::claim::{Claim, Owner, State as ClaimState};
+use berth_domain::host::Host;
+use berth_domain::id::{ClaimId, VmUid};
+use berth_domain::migration::{self, Migration};
+use berth_domain::name::HostName;
+use berth_domain::operation::drain::Progress;
+use berth_domain::operation::{Kind, Outcome, Subject};
+use berth_domain::reality::{UNKNOWN_MAX, Unknown};
+use berth_domain::recovery::RecoveredHost;
+use berth_domain::refusal::{Code, Refusal};
+use berth_domain::vm::{State as VmState, Vm, VmSpec};
+
+use super::adopt::Stray;
+use super::{Seat, is_live};
+use crate::check::spec_of;
+use crate::recovery::{Conflict, RecoveryOutcome, Settled, is_dead};
+use crate::transaction::{Journal, Transaction};
+
+impl<J: Journal> Transaction<'_, J> {
+    /// Settles every guest as the hosts have reported.
+    pub(crate) fn settle_recovery(&mut self) -> RecoveryOutcome {
+        let mut outcome = RecoveryOutcome::default();
+        let mut seats = self.seats();
+        self.end_drains();
+        // The claims that VMs without guests keep.
+        let mut idle = BTreeSet::new();
+        let mut strays = Vec::new();
+        let vms: Vec<Arc<Vm>> = self.state.vms.values().cloned().collect();
+        for vm in vms {
+            let of_vm = seats.remove(&vm.uid).unwrap_or_default();
+            match &preferred(of_vm)[..] {
+                [] => idle.extend(self.leave_off(&vm, &mut outcome)),
+                [seat] => match self.own_claim(&vm, seat) {
+                    Some(claim) => self.keep_on(&vm, claim, seat.is_live, &mut outcome),
+                    None => {
+                        self.unbind(&vm, None);
+                        strays.push(Stray::of_vm(&vm, seat.clone()));
+                    }
+                },
+                several => self.leave_twice(&vm, several, &mut outcome),
+            }
+        }
+        for stray in strays {
+            self.adopt(stray, &mut idle, &mut outcome);
+        }
+        for (uid, seats) in seats {
+            self.add(uid, &preferred(seats), &mut idle, &mut outcome);
+        }
+        self.record_unknown();
+        outcome
+    }
+
+    /// Returns where guests are.
+    fn seats(&self) -> BTreeMap<VmUid, Vec<Seat>> {
+        let mut seats: BTreeMap<VmUid, Vec<Seat>> = BTreeMap::new();
+        for report in self.reports() {
+            for id in &report.running {
+                let claim = self.state.claim(*id);
+                let Some(vm) = claim.and_then(|claim| self.state.vm(&claim.vm)) else {
+                    continue;
+                };
+                seats.entry(vm.uid).or_default().push(Seat {
+                    host: report.host.clone(),
+                    name: vm.name.to_string(),
+                    claim: Some(*id),
+                    held: None,
+                    spec: None,
+                    is_live: true,
+                });
+            }
+            let others = report.others.iter().filter(|guest| is_here(guest.state));
+            for guest in others {
+                let uid = VmUid(guest.domain.uuid);
+                seats.entry(uid).or_default().push(Seat {
+                    host: report.host.clone(),
+                    name: guest.domain.name.clone(),
+                    claim: guest.domain.claim,
+                    held: Some(guest.domain.held.clone()),
+                    spec: guest.spec.clone(),
+                    is_live: is_live(guest.state),
+                });
+            }
+        }
+        seats
+    }
+
+    /// Returns the reports of the hosts that are not dead.
+    fn reports(&self) -> Vec<Arc<RecoveredHost>> {
+        let is_there = |report: &&Arc<RecoveredHost>| {
+            let view = self.state.host(&report.host);
+            view.is_some_and(|view| !is_dead(&view.host))
+        };
+        let reports = self.state.recovered_hosts.values();
+        reports.filter(is_there).cloned().collect()
+    }
+
+    /// Returns the claim of the VM that a guest is on, with what it holds.
+    fn own_claim(&self, vm: &Vm, seat: &Seat) -> Option<ClaimId> {
+        let claim = self.state.claim(seat.claim?)?;
+        let holds = seat.held.as_ref();
+        let is_own = claim.is_in_use()
+            && claim.vm == vm.name
+            && claim.host == seat.host
+            && holds.is_none_or(|held| *held == claim.assignment);
+        is_own.then_some(claim.id)
+    }
+
+    /// Returns the size that the VM has on a claim.
+    fn spec_at(&self, vm: &Vm, claim: ClaimId) -> VmSpec {
+        let claim = self.state.claim(claim);
+        let spec = claim.and_then(|claim| spec_of(self.state, claim));
+        spec.unwrap_or(&vm.spec).clone()
+    }
+
+    /// Ends what worked on a VM and takes from it all claims but one, which is its own from here on.
+    pub(super) fn unbind(&mut self, vm: &Vm, kept: Option<ClaimId>) {
+        self.end_work_on(vm);
+        let migrations = self.state.migrations.values();
+        let open = migrations.filter(|m| m.vm == vm.name && !m.state.is_ended());
+        let open: Vec<Arc<Migration>> = open.cloned().collect();
+        for migration in open {
+            let arrived = kept.is_some() && kept == migration.destination_claim;
+            let state = match (arrived, migration.state) {
+                (true, _) => migration::State::Completed,
+                (false, migration::State::Verifying) => migration::State::Reverted,
+                (false, _) => migration::State::Failed,
+            };
+            let error = (state == migration::State::Failed).then(interrupted);
+            self.end_migration(&migration, state, error);
+        }
+        let claims: Vec<Arc<Claim>> = self.state.claims_of_vm(&vm.name).cloned().collect();
+        for claim in claims.iter().filter(|claim| claim.is_in_use()) {
+            if Some(claim.id) != kept {
+                self.release(claim.id);
+            } else if claim.owner != Owner::Vm || claim.state != ClaimState::Active {
+                self.put_claim(Claim {
+                    owner: Owner::Vm,
+                    state: ClaimState::Active,
+                    ..(**claim).clone()
+                });
+            }
+        }
+    }
+
+    fn end_work_on(&mut self, vm: &Vm) {
+        if let Some(operation) = vm.operation.and_then(|id| self.state.operation(id)) {
+            let mut operation = (**operation).clone();
+            self.end(&mut operation, Outcome::Failed(interrupted()));
+            self.put_operation(operation);
+        }
+    }
+
+    /// The guest is on a claim of its VM.
+    fn keep_on(&mut self, vm: &Vm, claim: ClaimId, is_live: bool, outcome: &mut RecoveryOutcome) {
+        if vm.state == VmState::Resized && vm.claim == Some(claim) {
+            self.stand(vm);
+            return;
+        }
+        let state = match is_live {
+            true => VmState::Active,
+            false => VmState::Stopped,
+        };
+        let spec = self.spec_at(vm, claim);
+        let host = self.state.claim(claim).map(|claim| claim.host.clone());
+        let was = (vm.state, vm.claim, vm.operation);
+        self.unbind(vm, Some(claim));
+        let mut after = Vm {
+            spec,
+            state,
+            host: host.clone(),
+            claim: Some(claim),
+            remains_on: None,
+            operation: None,
+            error: None,
+            ..vm.clone()
+        };
+        after.trouble.take_if(|_| is_live);
+        if after == *vm {
+            return;
+        }
+        after.generation = vm.generation.next();
+        self.put_vm(after);
+        if was == (state, Some(claim), None) {
+            return;
+        }
+        let vm = vm.name.clone();
+        outcome.settled.push(match host.filter(|_| is_live) {
+            Some(host) => Settled::Runs { vm, host },
+            None => Settled::Off { vm },
+        });
+    }
+
+    /// What worked on a VM ends, and nothing else changes.
+    fn stand(&mut self, vm: &Vm) {
+        if vm.operation.is_none() {
+            return;
+        }
+        self.end_work_on(vm);
+        self.put_vm(Vm {
+            operation: None,
+            generation: vm.generation.next(),
+            ..vm.clone()
+        });
+    }
+
+    /// No host has the guest. Returns the claim that its VM keeps.
+    fn leave_off(&mut self, vm: &Vm, outcome: &mut RecoveryOutcome) -> Option<ClaimId> {
+        let operation = vm.operation.and_then(|id| self.state.operation(id));
+        let is_rebuilt = operation.is_some_and(|o| matches!(o.kind, Kind::Rebuild { .. }));
+        match vm.state {
+            // A rebuild that was interrupted leaves disks of which nothing is known.
+            _ if is_rebuilt => {
+                self.unbind(vm, vm.claim);
+                let failed = self.fail(vm, vm.claim, None, interrupted());
+                outcome.settled.push(failed);
+                vm.claim
+            }
+            VmState::Resized | VmState::Error => {
+                self.stand(vm);
+                vm.claim
+            }
+            VmState::Active | VmState::Migrating | VmState::Stopped => {
+                self.leave_at_host(vm, outcome);
+                vm.claim
+            }
+            VmState::Shelved => {
+                if vm.operation.is_some() {
+                    self.unbind(vm, None);
+                    self.put_vm(Vm {
+                        host: None,
+                        claim: None,
+                        operation: None,
+                        generation: vm.generation.next(),
+                        ..vm.clone()
+                    });
+                }
+                None
+            }
+            VmState::Building | VmState::Deleting => {
+                let remains_on = vm.host.clone().or_else(|| vm.remains_on.clone());
+                self.unbind(vm, None);
+                let failed = self.fail(vm, None, remains_on, interrupted());
+                outcome.settled.push(failed);
+                None
+            }
+        }
+    }
+
+    /// A VM that may have run keeps its claim. With a host that is dead it stays as it was recorded: it
+    /// can be started elsewhere, as the VMs of each dead host can.
+    fn leave_at_host(&mut self, vm: &Vm, outcome: &mut RecoveryOutcome) {
+        let view = vm.host.as_ref().and_then(|host| self.state.host(host));
+        let is_lost = view.is_some_and(|view| is_dead(&view.host));
+        let state = match is_lost && vm.state != VmState::Stopped {
+            true => VmState::Active,
+            false => VmState::Stopped,
+        };
+        self.unbind(vm, vm.claim);
+        if (vm.state, vm.operation) == (state, None) {
+            return;
+        }
+        self.put_vm(Vm {
+            state,
+            operation: None,
+            generation: vm.generation.next(),
+            ..vm.clone()
+        });
+        if state == VmState::Stopped {
+            let vm = vm.name.clone();
+            outcome.settled.push(Settled::Off { vm });
+        }
+    }
+
+    /// Several hosts have the guest: its VM stays where it is recorded, in ERROR.
+    fn leave_twice(&mut self, vm: &Vm, seats: &[Seat], outcome: &mut RecoveryOutcome) {
+        self.unbind(vm, vm.claim);
+        let hosts: Vec<HostName> = seats.iter().map(|seat| seat.host.clone()).collect();
+        let names: Vec<_> = hosts.iter().map(ToString::to_string).collect();
+        let message = format!("hosts {} have guests of vm {}", names.join(", "), vm.name);
+        let why = Refusal::new(Code::FailedPrecondition, "GUEST_RUNS_TWICE", message)
+            .with_hint("stop all but one of them on their hosts");
+        self.fail(vm, vm.claim, vm.remains_on.clone(), why);
+        let vm = vm.name.to_string();
+        outcome.conflicts.push(Conflict::Twice { vm, hosts });
+    }
+
+    /// Puts a VM into ERROR, with the claim that it keeps.
+    pub(super) fn fail(
+        &mut self,
+        vm: &Vm,
+        kept: Option<ClaimId>,
+        remains_on: Option<HostName>,
+        why: Refusal,
+    ) -> Settled {
+        let host = kept.and_then(|id| self.state.claim(id));
+        let host = host.map(|claim| claim.host.clone());
+        self.put_vm(Vm {
+            state: VmState::Error,
+            claim: host.as_ref().and(kept),
+            host,
+            remains_on,
+            operation: None,
+            error: Some(why.clone()),
+            generation: vm.generation.next(),
+            ..vm.clone()
+        });
+        Settled::Failed {
+            vm: vm.name.clone(),
+            refusal: Box::new(why),
+        }
+    }
+
+    /// Records the guests that no claim is for with their hosts.
+    fn record_unknown(&mut self) {
+        let compared = self.state.header.revision;
+        for report in self.reports() {
+            let others = report.others.iter().map(|guest| &guest.domain);
+            let unknown = others.filter(|domain| !self.is_claimed(&report.host, domain));
+            let mut unknown: Vec<Unknown> = unknown.cloned().collect();
+            unknown.truncate(UNKNOWN_MAX);
+            let host = (*self.state.hosts[&report.host].host).clone();
+            self.put_host(Host {
+                unknown,
+                compared,
+                generation: host.generation.next(),
+                ..host
+            });
+        }
+    }
+
+    fn is_claimed(&self, host: &HostName, domain: &Unknown) -> bool {
+        let claim = domain.claim.and_then(|id| self.state.claim(id));
+        claim.is_some_and(|claim| {
+            let vm = self.state.vm(&claim.vm);
+            claim.is_in_use()
+                && claim.host == *host
+                && vm.is_some_and(|vm| vm.uid.0 == domain.uuid && vm.claim == Some(claim.id))
+        })
+    }
+
+    fn end_drains(&mut self) {
+        let running = self.state.running_operations();
+        let drains: Vec<_> = running.filter(|o| o.drain().is_some()).cloned().collect();
+        for operation in drains {
+            let Some(mut drain) = operation.drain().cloned() else {
+                continue;
+            };
+            for drained in &mut drain.vms {
+                drained.planned = None;
+                match drained.progress {
+                    Progress::Waiting | Progress::Moving { .. } => {
+                        drained.progress = Progress::Stays {
+                            refusal: interrupted(),
+                        };
+                    }
+                    Progress::Moved { .. } | Progress::Gone | Progress::Stays { .. } => {}
+                }
+            }
+            let mut operation = (*operation).clone();
+            operation.subject = Subject::Drain(Box::new(drain));
+            self.end(&mut operation, Outcome::Failed(interrupted()));
+            self.put_operation(operation);
+        }
+    }
+}
+
+/// Returns those that count: guests that run, or else those that are off.
+fn preferred(seats: Vec<Seat>) -> Vec<Seat> {
+    let is_any_live = seats.iter().any(|seat| seat.is_live);
+    let counting = seats.into_iter();
+    counting
+        .filter(|seat| seat.is_live == is_any_live)
+        .collect()
+}
+
+/// Returns whether a hypervisor has the guest, be it on or off.
+fn is_here(state: DomainState) -> bool {
+    is_live(state) || state == DomainState::Stopped
+}
+
+/// Why an operation that was in progress has ended.
+fn interrupted() -> Refusal {
+    let message = "the cluster was recovered while the operation was in progress";
+    Refusal::new(Code::Aborted, "CLUSTER_RESTORED", message)
+}

@@ -1,0 +1,303 @@
+//! A state that is older than its hosts: how it begins, which hosts have reported, and what a recovery
+//! would settle.
+//!
+//! It changes no replicated state: [`State::recovered`] makes the first state of a new group, before
+//! there is a log. What settles guests is in [`crate::apply`].
+
+use std::collections::BTreeMap;
+
+use berth_domain::host::Host;
+use berth_domain::id::{ClusterId, Epoch, Generation, TimeMs};
+use berth_domain::name::{HostName, VmName};
+use berth_domain::recovery::{Cause, GENERATION_JUMP, Recovery, next_era};
+use berth_domain::refusal::Refusal;
+use berth_domain::version::ServiceVersion;
+use uuid::Uuid;
+
+use crate::state::State;
+use crate::transaction::{LeftNames, NoJournal, Transaction};
+
+/// What a state is recovered with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Begin {
+    /// The new cluster.
+    pub cluster: ClusterId,
+    /// Why the state is older than its hosts.
+    pub cause: Cause,
+    /// When.
+    pub at: TimeMs,
+    /// The index of the log at which the state is.
+    pub index: u64,
+    /// The service version of the members of the new group.
+    pub level: ServiceVersion,
+}
+
+/// How far a host is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Progress {
+    /// Its agent has not reported.
+    Awaited,
+    /// Its agent has reported, but a call from before the recovery may have changed guests since: other
+    /// hosts were not quiet yet.
+    Quiet,
+    /// What it reported counts.
+    Compared,
+    /// It is fenced: no guest runs there.
+    Fenced,
+}
+
+/// What keeps a recovery from ending by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Conflict {
+    /// Several hosts have the guest.
+    Twice {
+        /// The VM, or the name of the guest where none is recorded.
+        vm: String,
+        /// The hosts.
+        hosts: Vec<HostName>,
+    },
+    /// A host has the guest, and what it holds there cannot be claimed for it.
+    Unclaimable {
+        /// The VM.
+        vm: VmName,
+        /// The host.
+        host: HostName,
+        /// Why.
+        refusal: Box<Refusal>,
+    },
+    /// A host has a guest that Berth made and that cannot be made a VM of the state.
+    Unrecorded {
+        /// The host.
+        host: HostName,
+        /// The guest's UUID.
+        uuid: Uuid,
+        /// The guest's name.
+        name: String,
+        /// Why.
+        refusal: Box<Refusal>,
+    },
+}
+
+/// What was settled for a VM that differs from the state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Settled {
+    /// Its guest runs where the state did not have it, or had it off.
+    Runs {
+        /// The VM.
+        vm: VmName,
+        /// Where.
+        host: HostName,
+    },
+    /// Its guest was found, and no VM was recorded for it.
+    Added {
+        /// The VM.
+        vm: VmName,
+        /// Where.
+        host: HostName,
+    },
+    /// No host runs its guest: it is STOPPED.
+    Off {
+        /// The VM.
+        vm: VmName,
+    },
+    /// It is in ERROR.
+    Failed {
+        /// The VM.
+        vm: VmName,
+        /// Why.
+        refusal: Box<Refusal>,
+    },
+}
+
+impl Settled {
+    /// Returns the VM.
+    #[must_use]
+    pub fn vm(&self) -> &VmName {
+        match self {
+            Self::Runs { vm, .. }
+            | Self::Added { vm, .. }
+            | Self::Off { vm }
+            | Self::Failed { vm, .. } => vm,
+        }
+    }
+}
+
+/// What a recovery leads to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecoveryOutcome {
+    /// The VMs that differ from the state, in the order of their names.
+    pub settled: Vec<Settled>,
+    /// What cannot be settled.
+    pub conflicts: Vec<Conflict>,
+}
+
+impl State {
+    /// Returns whether the cluster recovers now.
+    #[must_use]
+    pub fn is_recovering(&self) -> bool {
+        self.header.recovery.is_some_and(|r| r.is_running())
+    }
+
+    /// Returns how far each host is in a recovery.
+    #[must_use]
+    pub fn recovery_progress(&self) -> BTreeMap<HostName, Progress> {
+        let quiet_at = self.all_quiet_at();
+        let hosts = self.hosts.iter();
+        hosts
+            .map(|(name, view)| (name.clone(), self.progress_of(&view.host, quiet_at)))
+            .collect()
+    }
+
+    /// Returns how far a host is in a recovery.
+    #[must_use]
+    pub fn recovery_progress_of(&self, host: &HostName) -> Option<Progress> {
+        let host = &self.host(host)?.host;
+        Some(self.progress_of(host, self.all_quiet_at()))
+    }
+
+    fn progress_of(&self, host: &Host, quiet_at: Option<u64>) -> Progress {
+        match self.recovered_hosts.get(&host.name) {
+            _ if is_dead(host) => Progress::Fenced,
+            None => Progress::Awaited,
+            Some(report) if report.incarnation != host.report.incarnation => Progress::Awaited,
+            Some(report) if quiet_at.is_some_and(|at| report.basis >= at) => Progress::Compared,
+            Some(_) => Progress::Quiet,
+        }
+    }
+
+    /// Returns the revision from which on no host carries out a call from before the recovery; nothing
+    /// while one of them still may.
+    fn all_quiet_at(&self) -> Option<u64> {
+        let mut quiet_at = 0;
+        for (name, view) in &self.hosts {
+            if is_dead(&view.host) {
+                continue;
+            }
+            quiet_at = quiet_at.max(self.recovered_hosts.get(name)?.quiet_at);
+        }
+        Some(quiet_at)
+    }
+
+    /// Returns what a recovery would lead to, if every host has reported.
+    #[must_use]
+    pub fn recovery_outcome(&self) -> Option<RecoveryOutcome> {
+        let progress = self.recovery_progress();
+        let mut progress = progress.values();
+        let is_complete = progress.all(|p| matches!(p, Progress::Compared | Progress::Fenced));
+        if !self.is_recovering() || !is_complete {
+            return None;
+        }
+        let mut copy = self.clone();
+        Some(unrecorded(&mut copy).settle_recovery())
+    }
+
+    /// Returns the first state of a group that recovers with this one.
+    ///
+    /// Nothing that the lost commands gave out is taken for its own: revisions, epochs and generations
+    /// go on behind all of them, the requests that are remembered are forgotten, and grants are signed
+    /// with a new key.
+    #[must_use]
+    pub fn recovered(mut self, begin: &Begin) -> Self {
+        let before = self.header;
+        let first_revision = next_era(begin.index.max(before.revision));
+        let time = before.time.max(begin.at);
+        self.header.cluster = Some(begin.cluster);
+        self.header.cluster_version = before.cluster_version.max(begin.level);
+        self.header.time = time;
+        self.header.revision = first_revision;
+        self.header.epoch = Epoch(next_era(before.epoch.0));
+        self.header.forgotten = before.forgotten.max(time);
+        self.header.grant_keys = [None; 2];
+        self.header.recovery = Some(Recovery {
+            number: before.recovery.map_or(0, |r| r.number) + 1,
+            cause: begin.cause,
+            began_at: time,
+            last_revision: before.revision,
+            first_revision,
+            ended_at: None,
+        });
+        unrecorded(&mut self).begin_recovery();
+        self
+    }
+}
+
+/// Returns whether no guest runs on a host, although it does not report.
+pub(crate) fn is_dead(host: &Host) -> bool {
+    let fenced = host.fenced.as_ref();
+    fenced.is_some_and(|fenced| !fenced.reported_since)
+}
+
+fn unrecorded(state: &mut State) -> Transaction<'_, NoJournal> {
+    Transaction {
+        state,
+        journal: NoJournal,
+        principal: "",
+        left_names: LeftNames::default(),
+    }
+}
+
+/// Returns a generation that no client has seen.
+fn leap(generation: Generation) -> Generation {
+    Generation(generation.0.saturating_add(GENERATION_JUMP))
+}
+
+impl Transaction<'_, NoJournal> {
+    /// Brings the records of a state into the era that its header has begun.
+    fn begin_recovery(&mut self) {
+        let requests: Vec<_> = self.state.requests.keys().cloned().collect();
+        for name in requests {
+            self.remove_request(&name);
+        }
+        let recovered: Vec<_> = self.state.recovered_hosts.keys().cloned().collect();
+        for host in recovered {
+            self.remove_recovered_host(&host);
+        }
+        let level = self.state.header.cluster_version;
+        let services: Vec<_> = self.state.services.values().cloned().collect();
+        for service in services.iter().filter(|service| service.version < level) {
+            self.remove_service(&service.name);
+        }
+        self.leap_hosts();
+        self.leap_others();
+    }
+
+    /// What was known of hosts is outdated: a fenced one may be back, an unknown guest gone.
+    fn leap_hosts(&mut self) {
+        let compared = self.state.header.revision;
+        let hosts: Vec<_> = self.state.hosts.values().cloned().collect();
+        for view in hosts {
+            let host = (*view.host).clone();
+            self.put_host(Host {
+                fenced: None,
+                unknown: Vec::new(),
+                compared,
+                generation: leap(host.generation),
+                ..host
+            });
+        }
+    }
+
+    fn leap_others(&mut self) {
+        macro_rules! leap_all {
+            ($table:ident, $put:ident) => {
+                let rows: Vec<_> = self.state.$table.values().cloned().collect();
+                for row in rows {
+                    let mut row = (*row).clone();
+                    row.generation = leap(row.generation);
+                    self.$put(row);
+                }
+            };
+        }
+        leap_all!(vms, put_vm);
+        leap_all!(providers, put_provider);
+        leap_all!(consumers, put_consumer);
+        leap_all!(aggregates, put_aggregate);
+        leap_all!(volumes, put_volume);
+        leap_all!(migrations, put_migration);
+        if self.state.policy.is_set() {
+            let mut policy = (*self.state.policy).clone();
+            policy.generation = leap(policy.generation);
+            self.put_policy(policy);
+        }
+    }
+}
