@@ -13,13 +13,15 @@ use berth_codec::{
 };
 use berth_domain::audit::{Chosen, Points, Ranked, RequestSummary};
 use berth_domain::host_rule::HostRule;
-use berth_domain::id::{Generation, TimeMs};
+use berth_domain::id::{ClusterId, Generation, TimeMs};
 use berth_domain::memory::MemoryRule;
 use berth_domain::policy::{SchedulingPolicy, Setting, Source};
+use berth_domain::recovery::Cause;
 use berth_domain::refusal::Refusal;
 use berth_domain::resource::ResourceClass;
 use berth_domain::version::ServiceVersion;
 use berth_state::command::{Command, Envelope};
+use berth_state::recovery::Begin;
 use berth_state::request::{Receipt, Request};
 use berth_state::{Change, Reply, Row, State};
 use berth_testkit::state::draw::{can_be_requested, draws, placement_draws, play};
@@ -240,13 +242,44 @@ fn every_kind_is_among_them() {
             );
         }
     }
-    // 66 commands, of which one with each of 18 effects.
-    assert_eq!(commands.len(), 65 + 18, "{commands:#?}");
-    // 20 tables, of which requests with each of 17 older receipts and with their outcome.
+    // 68 commands, of which one with each of 18 effects.
+    assert_eq!(commands.len(), 67 + 18, "{commands:#?}");
+    // 20 tables, of which requests with each of 17 older receipts and with their outcome; hosts report
+    // into one more while a cluster recovers.
     assert_eq!(rows.len(), 19 + 17 + 1, "{rows:#?}");
     assert_eq!(tables.len(), 20, "{tables:#?}");
     // Fifteen kinds of replies beside none, and the refusal.
     assert_eq!(answers.len(), 17, "{answers:#?}");
+}
+
+/// A cluster that recovers has a table of its own.
+#[test]
+fn a_recovering_state_is_read_back() {
+    let world = World::with_hosts(1);
+    let mut state = world.state.clone().recovered(&Begin {
+        cluster: ClusterId(uuid(9, 1)),
+        cause: Cause::QuorumLost,
+        at: TimeMs(7),
+        index: 12,
+        level: ServiceVersion::CURRENT,
+    });
+    let basis = state.revision();
+    let report = Command::ReportGuests {
+        host: host_name("h1"),
+        incarnation: state.hosts()[&host_name("h1")].host.report.incarnation,
+        basis,
+        guests: vec![by_hand::guest(1), by_hand::guest(2)],
+    };
+    let applied = state.apply(basis + 1, &envelope(9, None, report));
+    applied.outcome.unwrap();
+    let stored: Vec<_> = state.rows().map(|row| encode_row(&row)).collect();
+    let tables: BTreeSet<_> = stored
+        .iter()
+        .filter_map(|row| table_name(&row.key))
+        .collect();
+    assert!(tables.contains("recovered_hosts"), "{tables:?}");
+    let rows = stored.iter().map(|row| decode_row(row).unwrap());
+    assert!(State::from_rows(rows).unwrap() == state);
 }
 
 /// The drawn sequences hold no outcomes that are large enough to be forgotten.

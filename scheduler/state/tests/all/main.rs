@@ -59,6 +59,7 @@ mod placement;
 mod pmem;
 mod power;
 mod reality;
+mod recovery;
 mod reported_names;
 mod requests;
 mod reshape;

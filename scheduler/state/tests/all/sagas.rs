@@ -6,6 +6,7 @@
 //! may be accepted but what the saga logs.
 
 mod player;
+mod recovery;
 mod scenario;
 
 use std::collections::BTreeSet;

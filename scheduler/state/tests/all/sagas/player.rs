@@ -1,6 +1,6 @@
 //! Plays one operation: its saga decides, the state takes what it commits, and agents answer.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem::discriminant;
 
 use berth_domain::agent::{
@@ -8,17 +8,19 @@ use berth_domain::agent::{
 };
 use berth_domain::claim::{Claim, Owner};
 use berth_domain::cpu_set::CpuSet;
-use berth_domain::id::{ClaimId, OperationId, TimeMs};
+use berth_domain::id::{ClaimId, OperationId, TimeMs, VmUid};
 use berth_domain::instance::InstanceNumaTopology;
 use berth_domain::migration::{Event as MigrationEvent, MigrateData};
 use berth_domain::name::HostName;
 use berth_domain::operation::{Effect, GuestPower, Mark, Operation, Step};
+use berth_domain::reality::Unknown;
+use berth_domain::recovery::ReportedGuest;
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::transfer::TransferPolicy;
-use berth_domain::vm::Vm;
+use berth_domain::vm::{Vm, VmSpec};
 use berth_saga::{AgentCall, Ended, Event, Facts, HostFacts, Saga, StepRecord, steps};
-use berth_state::Reply;
 use berth_state::command::{Command, Envelope};
+use berth_state::{Reply, State};
 use berth_testkit::state::{World, nowhere, refusal, uuid};
 
 /// No play has more effects.
@@ -44,7 +46,14 @@ pub(super) struct Player {
     pub(super) examined: usize,
     /// The steps that were logged.
     pub(super) logged: BTreeSet<Step>,
+    /// What hypervisors have.
+    guests: Guests,
+    /// The state and the guests after each commit and each call.
+    pub(super) moments: Vec<(State, Guests)>,
 }
+
+/// What hypervisors have, by host and VM.
+pub(super) type Guests = BTreeMap<(HostName, VmUid), ReportedGuest>;
 
 impl Player {
     pub(super) fn new(world: World, id: OperationId) -> Self {
@@ -58,6 +67,94 @@ impl Player {
             examines_others: false,
             examined: 0,
             logged: BTreeSet::new(),
+            guests: BTreeMap::new(),
+            moments: Vec::new(),
+        }
+        .with_guest()
+    }
+
+    /// A VM that runs has its guest where its claim is, unless its host is dead.
+    fn with_guest(mut self) -> Self {
+        let vms: Vec<_> = self.world.state.vms().values().cloned().collect();
+        for vm in vms.iter().filter(|vm| vm.state.may_run()) {
+            let claim = vm.claim.and_then(|id| self.world.state.claim(id)).cloned();
+            let Some(claim) = claim.filter(|claim| claim.is_active()) else {
+                continue;
+            };
+            if self.world.view(claim.host.as_str()).host.fenced.is_none() {
+                self.place(vm, &claim, DomainState::Running);
+            }
+        }
+        self.record_moment();
+        self
+    }
+
+    fn place(&mut self, vm: &Vm, claim: &Claim, state: DomainState) {
+        let domain = Unknown {
+            uuid: vm.uid.0,
+            name: vm.name.to_string(),
+            is_ours: true,
+            claim: Some(claim.id),
+            held: claim.assignment.clone(),
+        };
+        let spec = spec_of(&self.world.state, claim).unwrap_or_else(|| vm.spec.clone());
+        let guest = ReportedGuest {
+            domain,
+            state,
+            spec: Some(Box::new(spec)),
+        };
+        self.guests.insert((claim.host.clone(), vm.uid), guest);
+    }
+
+    fn record_moment(&mut self) {
+        let moment = (self.world.state.clone(), self.guests.clone());
+        self.moments.push(moment);
+    }
+
+    /// Does to the guests what an agent does that carries a call out.
+    fn carry_out(&mut self, call: &AgentCall) {
+        let vm = self.vm.clone();
+        let here = (call.host.clone(), vm.uid);
+        match &call.call {
+            Call::SpawnVm { claim, .. } | Call::StartVm { claim, .. } => {
+                self.place(&vm, claim, DomainState::Running);
+            }
+            Call::PreLiveMigration { migrate_data, .. } => {
+                if let Some(claim) = &migrate_data.claim {
+                    self.place(&vm, claim, DomainState::Prepared);
+                }
+            }
+            Call::LiveMigration { migrate_data, .. } => {
+                if let Some(claim) = &migrate_data.claim {
+                    self.guests.remove(&here);
+                    self.place(&vm, claim, DomainState::Running);
+                }
+            }
+            Call::DestroyVm
+            | Call::StopVm { .. }
+            | Call::PostLiveMigrationAtSource { .. }
+            | Call::RollbackLiveMigrationAtDestination { .. } => {
+                self.guests.remove(&here);
+            }
+            // A transfer that was refused has begun all the same: the agents report that it arrived.
+            Call::GetDomain | Call::SettleVm => {
+                let prepared = self.guests.get_mut(&here);
+                if let Some(guest) = prepared.filter(|g| g.state == DomainState::Prepared) {
+                    guest.state = DomainState::Running;
+                    self.guests.retain(|at, _| at.1 != vm.uid || *at == here);
+                }
+            }
+            Call::CheckCanLiveMigrateDestination { .. }
+            | Call::CheckCanLiveMigrateSource { .. }
+            | Call::FitLiveMigration { .. }
+            | Call::AbortLiveMigration { .. }
+            | Call::ForceCompleteLiveMigration { .. }
+            | Call::MakeDisks { .. }
+            | Call::CopyDisk { .. }
+            | Call::PublishImage { .. }
+            | Call::DropImage { .. }
+            | Call::FetchDisks(_)
+            | Call::DropDisks { .. } => {}
         }
     }
 
@@ -156,6 +253,7 @@ impl Player {
         }
         self.logged.insert(record.step);
         let outcome = self.world.run(advance(record));
+        self.record_moment();
         match outcome {
             Ok(Reply::Operation(operation)) => Ok(Box::new((*operation).clone())),
             other => panic!(
@@ -192,7 +290,10 @@ impl Player {
                 "refused by the test",
             )));
         }
-        Ok(self.answer(call))
+        let answer = self.answer(call);
+        self.carry_out(call);
+        self.record_moment();
+        Ok(answer)
     }
 
     fn answer(&self, call: &AgentCall) -> AgentReply {
@@ -357,6 +458,15 @@ impl Player {
             Effect::CompleteConfirm,
         ]
     }
+}
+
+/// Returns the size that a claim is for, where it is another one than the VM's.
+fn spec_of(state: &State, claim: &Claim) -> Option<VmSpec> {
+    let Owner::Migration(id) = claim.owner else {
+        return None;
+    };
+    let resize = state.migration(id)?.resize.as_deref()?;
+    Some(resize.after.clone())
 }
 
 fn advance(record: &StepRecord) -> Command {

@@ -103,8 +103,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
 ];
 
 impl Scenario {
-    /// Returns the operation before its first step.
-    pub(super) fn player(&self) -> Player {
+    /// Returns the cluster before it has any VM.
+    pub(super) fn hosts(&self) -> World {
         let mut world = World::with_hosts(0);
         for number in 1..=4 {
             let mut report = report(topology(1, 4, 1));
@@ -113,6 +113,12 @@ impl Scenario {
             }
             world.register(&format!("h{number}"), report).unwrap();
         }
+        world
+    }
+
+    /// Returns the operation before its first step.
+    pub(super) fn player(&self) -> Player {
+        let mut world = self.hosts();
         let mut spec = match self.has_topology {
             true => pinned(1),
             false => floating(1),

@@ -1,0 +1,493 @@
+//! Goal: a state that is older than its hosts comes to hold what they run, whatever was lost, and
+//! nothing that the lost commands gave out is taken for its own.
+//!
+//! Method: a state of the past gets reports of the present, drawn and by hand. `sagas` has each
+//! operation, interrupted at each moment.
+
+use std::collections::BTreeSet;
+
+use berth_domain::agent::DomainState;
+use berth_domain::fence::Method;
+use berth_domain::host::Liveness;
+use berth_domain::id::{ClaimId, ClusterId, Epoch, Generation, Incarnation, TimeMs};
+use berth_domain::name::HostName;
+use berth_domain::reality::Unknown;
+use berth_domain::recovery::{Cause, GENERATION_JUMP, JUMP, ReportedGuest};
+use berth_domain::refusal::Refusal;
+use berth_domain::version::ServiceVersion;
+use berth_domain::vm::State as VmState;
+use berth_state::apply::RECOVERING;
+use berth_state::command::{Command, Envelope};
+use berth_state::recovery::{Begin, Conflict, Progress, Settled};
+use berth_state::{Reply, State};
+use berth_testkit::state::draw::{draws, placement_draws, play, power_draws};
+use berth_testkit::state::{
+    World, by_hand, host_name, pinned, reason, report, request, topology, uuid, vm_name,
+};
+use proptest::prelude::*;
+
+/// A cluster that recovers.
+struct Recovering {
+    state: State,
+}
+
+impl Recovering {
+    fn from(state: &State) -> Self {
+        let begin = Begin {
+            cluster: ClusterId(uuid(9, 9)),
+            cause: Cause::Restored,
+            at: TimeMs(state.time().0 + 5_000),
+            index: state.revision() + 3,
+            level: ServiceVersion::CURRENT,
+        };
+        let state = state.clone().recovered(&begin);
+        state.check().expect("a recovering state is sound");
+        Self { state }
+    }
+
+    fn run(&mut self, command: Command) -> Result<Reply, Refusal> {
+        let envelope = Envelope {
+            at: self.state.time(),
+            principal: "unverified:test".to_owned(),
+            request: None,
+            audit: None,
+            command,
+        };
+        let applied = self.state.apply(self.state.revision() + 1, &envelope);
+        self.state.check().expect("each command keeps it sound");
+        applied.outcome
+    }
+
+    fn report(&mut self, host: &HostName, guests: Vec<ReportedGuest>) -> Result<Reply, Refusal> {
+        let basis = self.state.revision();
+        self.report_at(host, basis, guests)
+    }
+
+    fn report_at(
+        &mut self,
+        host: &HostName,
+        basis: u64,
+        guests: Vec<ReportedGuest>,
+    ) -> Result<Reply, Refusal> {
+        let incarnation = self.state.hosts()[host].host.report.incarnation;
+        self.run(Command::ReportGuests {
+            host: host.clone(),
+            incarnation,
+            basis,
+            guests,
+        })
+    }
+
+    /// Has every host report, twice, what it runs at present.
+    fn report_all(&mut self, present: &State) {
+        let hosts: Vec<_> = self.state.hosts().keys().cloned().collect();
+        for _ in 0..2 {
+            let basis = self.state.revision();
+            for host in &hosts {
+                self.report_at(host, basis, guests_of(present, host))
+                    .unwrap();
+            }
+        }
+    }
+
+    fn end(&mut self, accept_conflicts: bool) -> Result<Reply, Refusal> {
+        self.run(Command::EndRecovery { accept_conflicts })
+    }
+
+    fn progress(&self, host: &str) -> Progress {
+        self.state.recovery_progress()[&host_name(host)]
+    }
+}
+
+/// Returns the guests of a host: those of VMs that may run, on the claims that they have.
+fn guests_of(state: &State, host: &HostName) -> Vec<ReportedGuest> {
+    let claims = state.claims_of_host(host).filter(|claim| claim.is_active());
+    let guests = claims.filter_map(|claim| {
+        let vm = state.vm(&claim.vm)?;
+        let runs = vm.state.may_run() && vm.claim == Some(claim.id);
+        runs.then(|| ReportedGuest {
+            domain: Unknown {
+                uuid: vm.uid.0,
+                name: vm.name.to_string(),
+                is_ours: true,
+                claim: Some(claim.id),
+                held: claim.assignment.clone(),
+            },
+            state: DomainState::Running,
+            spec: Some(Box::new(vm.spec.clone())),
+        })
+    });
+    guests.collect()
+}
+
+fn conflicts(recovering: &Recovering) -> Vec<Conflict> {
+    recovering
+        .state
+        .recovery_outcome()
+        .expect("all have reported")
+        .conflicts
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 4, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Any past of a drawn sequence, with the guests of its end: each guest is its VM's, or is named as
+    /// a conflict and keeps what it holds.
+    #[test]
+    fn the_past_comes_to_hold_what_runs(draws in draws(), past in 0..1000_usize) {
+        let (world, played) = play(&draws);
+        let mut then = World::with_hosts(3).without_checks();
+        for (request, now, command) in played.iter().take(played.len() * past / 1000) {
+            then.now = *now;
+            let _ = then.run_as(request.clone(), command.clone());
+        }
+        let mut recovering = Recovering::from(&then.state);
+        recovering.report_all(&world.state);
+        let found = conflicts(&recovering);
+        let ended = recovering.end(false);
+        prop_assert_eq!(ended.is_ok(), found.is_empty(), "{:?}", found);
+        if ended.is_err() {
+            prop_assert_eq!(reason(&ended), "RECOVERY_CONFLICTS");
+            recovering.end(true).unwrap();
+        }
+        let state = &recovering.state;
+        prop_assert_eq!(state.running_operations().count(), 0);
+        for host in state.hosts().keys() {
+            for guest in guests_of(&world.state, host) {
+                let claim = state.claim(guest.domain.claim.unwrap());
+                let is_own = claim.is_some_and(|claim| {
+                    let vm = state.vm(&claim.vm).unwrap();
+                    vm.uid.0 == guest.domain.uuid && claim.host == *host && claim.is_active()
+                        && claim.assignment == guest.domain.held
+                });
+                let unknown = &state.host(host).unwrap().host.unknown;
+                let is_unknown = unknown.contains(&guest.domain);
+                prop_assert!(is_own != is_unknown, "{:?}", guest.domain);
+                prop_assert!(!is_unknown || !found.is_empty());
+            }
+        }
+    }
+}
+
+/// Returns commands of every kind.
+fn every_command() -> Vec<Command> {
+    use proptest::strategy::ValueTree;
+    use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
+    let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
+    let mut runner = TestRunner::new_with_rng(ProptestConfig::default(), rng);
+    let mut commands = by_hand::commands();
+    commands.push(Command::NoteErasures {
+        host: host_name("h1"),
+        incarnation: Incarnation(uuid(8, 1)),
+        reports: Vec::new(),
+    });
+    for _ in 0..60 {
+        for strategy in [
+            draws().boxed(),
+            power_draws().boxed(),
+            placement_draws().boxed(),
+        ] {
+            let (_, played) = play(&strategy.new_tree(&mut runner).unwrap().current());
+            commands.extend(played.into_iter().map(|(_, _, command)| command));
+        }
+    }
+    commands
+}
+
+/// Goal: nothing that starts, moves or deletes a guest is carried out. Method: every command.
+#[test]
+fn commands_wait_for_the_end_of_the_recovery() {
+    let mut world = World::with_hosts(3);
+    world.boot("a", &pinned(1), "h1");
+    let recovering = Recovering::from(&world.state);
+    let mut refused = BTreeSet::new();
+    for command in every_command() {
+        let name = format!("{command:?}");
+        let name = name.split([' ', '(']).next().unwrap().to_owned();
+        let mut trial = Recovering {
+            state: recovering.state.clone(),
+        };
+        let before = trial.state.vms().clone();
+        let outcome = trial.run(command);
+        if let Err(refusal) = &outcome
+            && refusal.reason == RECOVERING
+        {
+            refused.insert(name);
+            continue;
+        }
+        assert_eq!(
+            before.keys().count(),
+            trial.state.vms().keys().count(),
+            "{name}"
+        );
+        assert_eq!(trial.state.running_operations().count(), 0, "{name}");
+    }
+    let expected = [
+        "Advance",
+        "BeginBoot",
+        "BeginDelete",
+        "BeginDrain",
+        "BeginMigration",
+        "BeginMove",
+        "BeginPower",
+        "BeginRevertResize",
+        "BeginShelve",
+        "BeginUnshelve",
+        "CancelOperation",
+        "ConfirmResize",
+        "CreateVolume",
+        "DeleteVolume",
+        "ForceComplete",
+        "MoveDrained",
+        "NoteErasures",
+        "NoteReality",
+        "RecordDrained",
+        "RemoveHost",
+        "TakeLease",
+        "WriteOffPmem",
+    ];
+    let refused: Vec<_> = refused.iter().map(String::as_str).collect();
+    assert_eq!(refused, expected);
+}
+
+#[test]
+fn what_the_lost_commands_gave_out_is_behind() {
+    let mut world = World::with_hosts(1);
+    world.boot("a", &pinned(1), "h1");
+    let key = request(1, 1);
+    world
+        .run_as(
+            Some(key.clone()),
+            Command::SetCordon {
+                host: host_name("h1"),
+                cordoned: true,
+            },
+        )
+        .unwrap();
+    let before = &world.state;
+    let recovering = Recovering::from(before);
+    let after = &recovering.state;
+    assert_eq!(after.revision(), JUMP);
+    assert_eq!(after.header().epoch, Epoch(JUMP));
+    assert_eq!(after.header().grant_keys, [None; 2]);
+    assert_eq!(after.remembered(), (0, 0));
+    assert!(after.header().forgotten >= before.time());
+    let leap = |generation: Generation| Generation(generation.0 + GENERATION_JUMP);
+    let (h1, a) = (host_name("h1"), vm_name("a"));
+    let hosts = [before, after].map(|state| state.hosts()[&h1].host.generation);
+    assert_eq!(hosts[1], leap(hosts[0]));
+    let vms = [before, after].map(|state| state.vms()[&a].generation);
+    assert_eq!(vms[1], leap(vms[0]));
+    let recovery = after.header().recovery.unwrap();
+    assert!(recovery.has_lost(before.revision() + 1) && !recovery.has_lost(before.revision()));
+    // And once more.
+    let again = Recovering::from(after);
+    assert_eq!(again.state.revision(), 2 * JUMP);
+    assert_eq!(again.state.header().recovery.unwrap().number, 2);
+}
+
+/// Goal: a report counts only if it was made when every host was quiet: until then a guest may be on
+/// its way to a host that has reported.
+#[test]
+fn reports_from_before_every_host_was_quiet_do_not_count() {
+    let mut recovering = Recovering::from(&World::with_hosts(2).state);
+    let (h1, h2) = (host_name("h1"), host_name("h2"));
+    assert_eq!(recovering.progress("h1"), Progress::Awaited);
+    recovering.report(&h1, Vec::new()).unwrap();
+    assert_eq!(recovering.progress("h1"), Progress::Quiet);
+    assert_eq!(reason(&recovering.end(true)), "RECOVERY_INCOMPLETE");
+    let early = recovering.state.revision();
+    recovering.report(&h2, Vec::new()).unwrap();
+    assert_eq!(recovering.progress("h1"), Progress::Quiet);
+    recovering.report_at(&h1, early, Vec::new()).unwrap();
+    assert_eq!(recovering.progress("h1"), Progress::Quiet);
+    recovering.report(&h1, Vec::new()).unwrap();
+    assert_eq!(recovering.progress("h1"), Progress::Compared);
+    assert_eq!(recovering.progress("h2"), Progress::Quiet);
+    let stale = recovering.report_at(&h1, early, Vec::new());
+    assert_eq!(reason(&stale), "STALE_COMPARISON");
+    // Another run of the agent is not quiet until it has reported.
+    let mut next = report(topology(2, 3, 1));
+    next.incarnation = Incarnation(uuid(8, 77));
+    let provider = recovering.state.hosts()[&h1].host.provider;
+    recovering
+        .run(Command::RegisterHost {
+            host: h1.clone(),
+            provider,
+            report: next,
+        })
+        .unwrap();
+    assert_eq!(recovering.progress("h1"), Progress::Awaited);
+    for _ in 0..2 {
+        for host in [&h1, &h2] {
+            recovering.report(host, Vec::new()).unwrap();
+        }
+    }
+    recovering.end(false).unwrap();
+    assert_eq!(
+        reason(&recovering.report(&h1, Vec::new())),
+        "NOT_RECOVERING"
+    );
+    assert_eq!(reason(&recovering.end(false)), "NOT_RECOVERING");
+}
+
+/// Goal: a host that is off does not hold up the recovery once it is fenced; its VMs stay as they are
+/// recorded, to be started elsewhere. One that reports after its fence is waited for.
+#[test]
+fn a_fenced_host_is_not_waited_for() {
+    let mut world = World::with_hosts(2);
+    world.boot("a", &pinned(1), "h1");
+    let mut recovering = Recovering::from(&world.state);
+    let h2 = host_name("h2");
+    let down = Command::SetLiveness {
+        host: host_name("h1"),
+        liveness: Liveness::Down,
+    };
+    recovering.run(down).unwrap();
+    let fence = |recovering: &mut Recovering| {
+        let incarnation = recovering.state.hosts()[&host_name("h1")]
+            .host
+            .report
+            .incarnation;
+        recovering
+            .run(Command::FenceHost {
+                host: host_name("h1"),
+                method: Method::Operator,
+                by: "me".to_owned(),
+                output: String::new(),
+                incarnation,
+            })
+            .unwrap();
+    };
+    fence(&mut recovering);
+    assert_eq!(recovering.progress("h1"), Progress::Fenced);
+    for _ in 0..2 {
+        recovering.report(&h2, Vec::new()).unwrap();
+    }
+    recovering.end(false).unwrap();
+    let vm = recovering.state.vm(&vm_name("a")).unwrap();
+    assert_eq!(
+        (vm.state, vm.host.as_ref()),
+        (VmState::Active, Some(&host_name("h1")))
+    );
+}
+
+/// Returns the guest of a host, on a claim that the state does not know.
+fn moved(world: &World, from: &str) -> ReportedGuest {
+    let mut guest = guests_of(&world.state, &host_name(from)).remove(0);
+    guest.domain.claim = Some(ClaimId(uuid(3, 9_000)));
+    guest
+}
+
+/// Goal: of two guests of one VM none is chosen; when one is gone, the other is the VM's.
+#[test]
+fn a_guest_on_two_hosts_is_a_conflict_until_one_is_gone() {
+    let mut world = World::with_hosts(2);
+    world.boot("a", &pinned(1), "h1");
+    let mut recovering = Recovering::from(&world.state);
+    let (h1, h2) = (host_name("h1"), host_name("h2"));
+    let own = guests_of(&world.state, &h1);
+    let other = vec![moved(&world, "h1")];
+    for _ in 0..2 {
+        recovering.report(&h1, own.clone()).unwrap();
+        recovering.report(&h2, other.clone()).unwrap();
+    }
+    let twice = Conflict::Twice {
+        vm: "a".to_owned(),
+        hosts: vec![h1.clone(), h2.clone()],
+    };
+    assert_eq!(conflicts(&recovering), [twice]);
+    let mut accepted = Recovering {
+        state: recovering.state.clone(),
+    };
+    accepted.end(true).unwrap();
+    let vm = accepted.state.vm(&vm_name("a")).unwrap();
+    assert_eq!((vm.state, vm.host.as_ref()), (VmState::Error, Some(&h1)));
+    let unknown = &accepted.state.host(&h2).unwrap().host.unknown;
+    assert_eq!(unknown.len(), 1, "it keeps its CPUs");
+    assert_eq!(
+        accepted.state.lost_of(&accepted.state.hosts()[&h2].host),
+        [],
+        "and is not stopped"
+    );
+    // The operator stops the one on h1.
+    recovering.report(&h1, Vec::new()).unwrap();
+    let outcome = recovering.state.recovery_outcome().unwrap();
+    assert_eq!(outcome.conflicts, []);
+    assert_eq!(
+        outcome.settled,
+        [Settled::Runs {
+            vm: vm_name("a"),
+            host: h2.clone()
+        }]
+    );
+    recovering.end(false).unwrap();
+    let vm = recovering.state.vm(&vm_name("a")).unwrap();
+    assert_eq!((vm.state, vm.host.as_ref()), (VmState::Active, Some(&h2)));
+}
+
+/// Goal: what a guest runs with is claimed for its VM, though a VM without a guest has it: that one is
+/// in ERROR, and named.
+#[test]
+fn a_vm_without_a_guest_gives_way() {
+    let mut world = World::with_hosts(2);
+    world.boot("gone", &pinned(1), "h1");
+    let past = world.state.clone();
+    world.delete("gone");
+    world.boot("new", &pinned(1), "h1");
+    assert_eq!(
+        past.claims().values().next().unwrap().assignment,
+        world.state.claims().values().next().unwrap().assignment
+    );
+    let mut recovering = Recovering::from(&past);
+    recovering.report_all(&world.state);
+    recovering.end(false).unwrap();
+    let gone = recovering.state.vm(&vm_name("gone")).unwrap();
+    assert_eq!((gone.state, gone.claim), (VmState::Error, None));
+    assert_eq!(gone.error.as_ref().unwrap().reason, "CLUSTER_RESTORED");
+    let new = recovering.state.vm(&vm_name("new")).unwrap();
+    assert_eq!(
+        (new.state, new.host.as_ref()),
+        (VmState::Active, Some(&host_name("h1")))
+    );
+}
+
+/// Goal: a name that a guest without a record has, and a VM without a guest, is the guest's: that VM was
+/// deleted.
+#[test]
+fn a_name_that_was_used_again_is_the_guests() {
+    let mut world = World::with_hosts(1);
+    world.boot("a", &pinned(1), "h1");
+    let past = world.state.clone();
+    world.delete("a");
+    world.boot("a", &pinned(1), "h1");
+    let mut recovering = Recovering::from(&past);
+    recovering.report_all(&world.state);
+    recovering.end(false).unwrap();
+    let a = recovering.state.vm(&vm_name("a")).unwrap();
+    assert_eq!(a.uid, world.state.vm(&vm_name("a")).unwrap().uid);
+    assert_eq!(a.state, VmState::Active);
+}
+
+/// Goal: a guest whose specification is not reported is a conflict, and keeps its CPUs.
+#[test]
+fn a_guest_of_which_nothing_is_known_is_a_conflict() {
+    let mut world = World::with_hosts(1);
+    let past = world.state.clone();
+    world.boot("a", &pinned(1), "h1");
+    let h1 = host_name("h1");
+    let mut guest = guests_of(&world.state, &h1).remove(0);
+    guest.spec = None;
+    let mut recovering = Recovering::from(&past);
+    for _ in 0..2 {
+        recovering.report(&h1, vec![guest.clone()]).unwrap();
+    }
+    let [Conflict::Unrecorded { name, .. }] = &conflicts(&recovering)[..] else {
+        panic!("{:?}", conflicts(&recovering));
+    };
+    assert_eq!(name, "a");
+    recovering.end(true).unwrap();
+    let host = &recovering.state.hosts()[&h1].host;
+    assert_eq!(host.unknown, [guest.domain]);
+    assert_eq!(recovering.state.lost_of(host), []);
+}
