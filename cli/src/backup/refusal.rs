@@ -68,6 +68,10 @@ pub(crate) fn of_verify(path: &Path, error: &VerifyError) -> Refusal {
             "BACKUP_UNREADABLE",
             "use the berth of the version that made it, or a newer one",
         ),
+        VerifyError::Later { .. } | VerifyError::NotReached { .. } => (
+            "BACKUP_OUT_OF_RANGE",
+            "name an index between the full backup and the end of the last increment",
+        ),
         VerifyError::Hash { .. } | VerifyError::Rows { .. } => ("BACKUP_DIVERGED", faulty),
         VerifyError::Invariant { .. } => ("BACKUP_UNSOUND", faulty),
     };

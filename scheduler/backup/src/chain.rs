@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A checksum shows that a file is as it was written; only loading it shows that it was written
-//! right. Not here: restoring. A verified state is thrown away.
+//! right. Not here: what is done with the verified state.
 //!
 //! Invariant: files are taken in order and without a gap, all of one cluster and one history.
 
@@ -107,6 +107,22 @@ pub enum VerifyError {
         /// Which one.
         what: String,
     },
+    /// The state is wanted at an index before the first one.
+    #[error("the full backup is at index {first}, after index {at}")]
+    Later {
+        /// The index of the full backup.
+        first: u64,
+        /// The index at which the state is to be.
+        at: u64,
+    },
+    /// The files end before the index at which the state is to be.
+    #[error("the backups end at index {end}, before index {at}")]
+    NotReached {
+        /// The index of the last entry.
+        end: u64,
+        /// The index at which the state is to be.
+        at: u64,
+    },
     /// No file was given.
     #[error("there is no backup to verify")]
     Nothing,
@@ -127,6 +143,8 @@ pub struct Chain<M: Machine> {
     level: M::Level,
     cluster_id: String,
     replay: Option<Replay<M>>,
+    /// The last index that is replayed; absent: all are.
+    at: Option<u64>,
 }
 
 impl<M: Machine> Chain<M> {
@@ -136,7 +154,15 @@ impl<M: Machine> Chain<M> {
             level,
             cluster_id: String::new(),
             replay: None,
+            at: None,
         }
+    }
+
+    /// Leads to the state at this index instead of the one at the end of the last file.
+    #[must_use]
+    pub fn up_to(mut self, index: u64) -> Self {
+        self.at = Some(index);
+        self
     }
 
     /// Returns where the last file ended; nothing before the first.
@@ -153,6 +179,10 @@ impl<M: Machine> Chain<M> {
         let header = reader.header().clone();
         match (header.kind(), &mut self.replay) {
             (Kind::Full, None) => {
+                let first = header.end.index;
+                if let Some(at) = self.at.filter(|at| first > *at) {
+                    return Err(VerifyError::Later { first, at });
+                }
                 self.replay = Some(load(self.level, &mut reader, &header)?);
                 self.cluster_id.clone_from(&header.cluster_id);
             }
@@ -162,13 +192,20 @@ impl<M: Machine> Chain<M> {
                 return Err(VerifyError::NoFull { after });
             }
             (Kind::Increment | Kind::Unspecified, Some(replay)) => {
-                follows(&self.cluster_id, replay.position(), &header)?;
+                if self.at.is_none_or(|at| replay.position().index < at) {
+                    follows(&self.cluster_id, replay.position(), &header)?;
+                }
+                let mut is_whole = true;
                 while let Some(item) = reader.next()? {
-                    if let Item::Entry(entry) = item {
-                        replay.apply(&entry)?;
+                    let Item::Entry(entry) = item else { continue };
+                    match self.at.is_none_or(|at| entry.index <= at) {
+                        true => replay.apply(&entry)?,
+                        false => is_whole = false,
                     }
                 }
-                compare(replay.position(), &header)?;
+                if is_whole {
+                    compare(replay.position(), &header)?;
+                }
             }
         }
         Ok(reader.finish()?)
@@ -183,6 +220,9 @@ impl<M: Machine> Chain<M> {
         let replay = self.replay.ok_or(VerifyError::Nothing)?;
         let position = replay.position();
         let index = position.index;
+        if let Some(at) = self.at.filter(|at| index < *at) {
+            return Err(VerifyError::NotReached { end: index, at });
+        }
         let checked = replay.machine().check();
         checked.map_err(|what| VerifyError::Invariant { index, what })?;
         // The hash that was followed by changes, and that of the rows themselves.

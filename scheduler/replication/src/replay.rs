@@ -59,6 +59,14 @@ pub enum ReplayError {
     },
 }
 
+/// Returns the command of an entry; nothing for one without.
+pub fn command_of(entry: &Entry) -> Option<&[u8]> {
+    match envelope::content(entry) {
+        Content::Command(data) => Some(data),
+        Content::Empty | Content::Change(..) | Content::Hash(_) | Content::Unknown => None,
+    }
+}
+
 /// A state that committed entries are applied to.
 pub struct Replay<M: Machine> {
     machine: M,

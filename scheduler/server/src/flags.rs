@@ -7,14 +7,15 @@ use std::path::PathBuf;
 use berth_placement_api::Profile;
 use berth_process::Faults;
 use berth_process::flags::{Common, replace, replace_some};
-use clap::Parser;
+use clap::{Parser, Subcommand};
 
 use crate::config::{Config, Start};
 
 /// Run a member of the scheduler
 ///
 /// The first member of a cluster is started once with --bootstrap, each further one once with
-/// --join. A restart needs neither.
+/// --join. A restart needs neither. The commands make a new group of what is left of an old one; all
+/// other flags stand before them.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "berth-scheduler", version)]
 pub struct Flags {
@@ -53,6 +54,44 @@ pub struct Flags {
     /// [default: the newest]
     #[arg(long, value_name = "NUMBER")]
     pub service_version: Option<u32>,
+    /// What to do instead of running a member.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+/// What the program does instead of running a member.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Command {
+    /// Make the first member of a new group of backups
+    ///
+    /// The data directory has to be empty. The member has a new cluster id, and recovers when it is
+    /// started: nothing is started, moved or deleted until its state is compared with all hosts.
+    Restore {
+        /// The full backup, then each increment in order
+        #[arg(value_name = "FILE", required = true)]
+        files: Vec<PathBuf>,
+        /// Restore the state at this revision instead of the end of the last file
+        #[arg(long, value_name = "REVISION")]
+        at: Option<u64>,
+    },
+    /// Make the first member of a new group of a member that has lost its quorum
+    ///
+    /// The member is stopped before. It is looked at with --inspect; choose the one with the newest log.
+    Recover {
+        /// Print what the data directory holds, and change nothing
+        #[arg(
+            long,
+            conflicts_with = "force_new_group",
+            required_unless_present = "force_new_group"
+        )]
+        inspect: bool,
+        /// Give the other members up, and make a new group without them
+        #[arg(long, requires = "into")]
+        force_new_group: bool,
+        /// Make the new member in this directory; the old one stays as it is
+        #[arg(long, value_name = "DIR")]
+        into: Option<PathBuf>,
+    },
 }
 
 impl Flags {

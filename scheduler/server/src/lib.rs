@@ -44,6 +44,7 @@ pub mod liveness;
 pub mod machine;
 mod member;
 pub mod membership;
+mod new_group;
 mod outdated;
 mod placement;
 pub mod process;

@@ -6,13 +6,21 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use clap::Parser as _;
+
 use crate::config::Config;
 use crate::flags::Flags;
-use crate::{server, stop};
+use crate::{new_group, server, stop};
 
 /// Runs a member from its command line; the first argument is the program's name.
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
     berth_process::secrecy::hide_files();
+    // A command line that cannot be parsed is reported below.
+    if let Ok(flags) = Flags::try_parse_from(&arguments)
+        && let Some(command) = &flags.command
+    {
+        return berth_process::print(new_group::execute(&flags, command));
+    }
     berth_process::main(
         arguments,
         Flags::config,

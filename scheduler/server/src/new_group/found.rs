@@ -1,0 +1,120 @@
+//! The directory of the only member of a new group, with a state that recovers.
+
+use std::fs;
+use std::path::Path;
+
+use berth_domain::id::ClusterId;
+use berth_domain::recovery::{Cause, Recovery};
+use berth_domain::version::ServiceVersion;
+use berth_replication::Machine as _;
+use berth_replication::effects::Position;
+use berth_state::State;
+use berth_state::recovery::Begin;
+use berth_store::disk::Disk as _;
+use berth_store::{
+    FileDisk, Header, Identity, Member, Membership, StateHash, checkpoints, identity, space,
+};
+use uuid::Uuid;
+
+use super::{CANNOT_RUN, Failure, failed};
+use crate::machine::Machine;
+use crate::service::wall;
+
+/// The number of the member that a new group begins with.
+const FIRST_MEMBER: u64 = 1;
+
+/// Where a group begins.
+pub(super) struct Site<'a> {
+    /// The member's directory.
+    pub(super) directory: &'a Path,
+    /// Where the other members dial it.
+    pub(super) address: &'a str,
+    pub(super) cause: Cause,
+    pub(super) level: ServiceVersion,
+}
+
+/// A group that was made.
+pub(super) struct Founded {
+    pub(super) cluster: ClusterId,
+    pub(super) recovery: Recovery,
+}
+
+/// Refuses a directory in which no member can begin.
+pub(super) fn prepare(directory: &Path) -> Result<(), Failure> {
+    identity::expect_free(directory)
+        .map_err(|error| failed("the new member has no directory", &error))?;
+    space::check(directory, space::FREE_MIB_MIN)
+        .map_err(|error| failed("the new member has no space", &error))
+}
+
+/// Makes the only member of a new group, with the state at this place. What it has written is removed
+/// again where it fails.
+pub(super) fn found(site: &Site<'_>, state: State, at: Position) -> Result<Founded, Failure> {
+    prepare(site.directory)?;
+    let cluster = ClusterId(Uuid::new_v4());
+    let state = state.recovered(&Begin {
+        cluster,
+        cause: site.cause,
+        at: wall(),
+        index: at.index,
+        level: site.level,
+    });
+    if let Err(violation) = state.check() {
+        let why = format!("the state breaks an invariant: {violation}; nothing was written");
+        return Err((CANNOT_RUN, why));
+    }
+    let Some(recovery) = state.header().recovery else {
+        return Err((CANNOT_RUN, "the state does not recover".to_owned()));
+    };
+    match write(site, cluster, state, at.term + 1) {
+        Ok(()) => Ok(Founded { cluster, recovery }),
+        Err(failure) => {
+            empty(site.directory);
+            Err(failure)
+        }
+    }
+}
+
+fn write(site: &Site<'_>, cluster: ClusterId, state: State, term: u64) -> Result<(), Failure> {
+    let identity = Identity {
+        cluster_id: cluster.to_string(),
+        member_id: FIRST_MEMBER,
+        disk_id: Uuid::new_v4().to_string(),
+    };
+    let member = Member {
+        id: FIRST_MEMBER,
+        address: site.address.to_owned(),
+        disk: identity.disk_id.clone(),
+        promote: true,
+    };
+    let index = state.revision();
+    let machine = Machine::new(state);
+    let mut rows = 0;
+    let hash = StateHash::of_rows(machine.rows().inspect(|_| rows += 1));
+    let header = Header {
+        cluster_id: identity.cluster_id.clone(),
+        index,
+        term,
+        membership: Membership::single(member),
+        state_hash: hash.to_bytes().into(),
+        rows,
+    };
+    let what = "the new member cannot be written";
+    let disk = FileDisk::create(site.directory, identity).map_err(|error| failed(what, &error))?;
+    let parts = disk.split();
+    checkpoints::save(&parts.checkpoints, header, machine.rows())
+        .map_err(|error| failed(what, &error))?;
+    Ok(())
+}
+
+/// Removes what was written into a directory that was empty before.
+fn empty(directory: &Path) {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let path = entry.path();
+        // What cannot be removed is reported by the next attempt: the directory is not empty.
+        let _ = match path.is_dir() {
+            true => fs::remove_dir_all(&path),
+            false => fs::remove_file(&path),
+        };
+    }
+}

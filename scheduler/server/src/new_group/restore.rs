@@ -1,0 +1,58 @@
+//! A new group of backups.
+
+use std::fs::File;
+use std::io::BufReader;
+use std::path::PathBuf;
+
+use berth_backup::{Chain, Reader};
+use berth_domain::recovery::Cause;
+
+use super::found::{Site, found, prepare};
+use super::{Failure, failed, level};
+use crate::config::Config;
+use crate::machine::{Level, Machine};
+
+/// Verifies backups and makes the first member of a new group of their state.
+pub(super) fn run(
+    config: &Config,
+    address: &str,
+    files: &[PathBuf],
+    at: Option<u64>,
+) -> Result<String, Failure> {
+    // Before a long verification.
+    prepare(&config.data_dir)?;
+    let mut chain = Chain::<Machine>::new(Level(level(config)));
+    if let Some(at) = at {
+        chain = chain.up_to(at);
+    }
+    for path in files {
+        let what = format!("{} cannot be restored", path.display());
+        let file = File::open(path).map_err(|error| failed(&what, &error))?;
+        let reader = Reader::new(BufReader::new(file));
+        let reader = reader.map_err(|error| failed(&what, &error))?;
+        chain.add(reader).map_err(|error| failed(&what, &error))?;
+    }
+    let verified = chain.finish();
+    let verified = verified.map_err(|error| failed("the backups cannot be restored", &error))?;
+    let state = verified.machine.state().clone();
+    let (hosts, vms) = (state.hosts().len(), state.vms().len());
+    let revision = state.revision();
+    let site = Site {
+        directory: &config.data_dir,
+        address,
+        cause: Cause::Restored,
+        level: level(config),
+    };
+    let founded = found(&site, state, verified.position)?;
+    let first = founded.recovery.first_revision;
+    Ok(format!(
+        "restored revision {revision} with {hosts} hosts and {vms} VMs to {}\n\
+         cluster  {}\n\
+         member   1 at {address}\n\
+         begins   at revision {first}\n\
+         next     start berth-scheduler on it without --bootstrap and --join, and watch `berth cluster \
+         recovery status`\n",
+        config.data_dir.display(),
+        founded.cluster
+    ))
+}

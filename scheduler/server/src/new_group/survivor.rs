@@ -1,0 +1,215 @@
+//! A new group of a member that has lost its quorum.
+//!
+//! All entries of its log become part of the state, also those of which it does not know that they were
+//! committed: one that was acknowledged to a client may be among them, and none that was acknowledged
+//! and that this member has is left out.
+
+use std::path::Path;
+use std::time::Duration;
+
+use berth_domain::recovery::Cause;
+use berth_process::error_chain;
+use berth_proto::client::Dialer;
+use berth_replication::Machine as _;
+use berth_replication::effects::Position;
+use berth_replication::replay::Replay;
+use berth_store::disk::Disk as _;
+use berth_store::{FileDisk, Identity, Membership, recover as read_disk};
+use berth_tls::Role;
+
+use super::found::{Site, found, prepare};
+use super::{CANNOT_RUN, Failure, failed, level};
+use crate::config::Config;
+use crate::join;
+use crate::machine::{Level, Machine};
+
+/// How many uncommitted commands are named.
+const NAMED_MAX: usize = 20;
+
+/// How long another member is waited for.
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// What a member's directory holds.
+struct Survivor {
+    identity: Identity,
+    membership: Membership,
+    replay: Replay<Machine>,
+    /// The last index of which the member knows that it was committed.
+    committed: u64,
+    /// The index and what it is, of commands that were not known to be committed.
+    uncommitted: Vec<String>,
+}
+
+/// Prints what a member's directory holds.
+pub(super) fn inspect(config: &Config) -> Result<String, Failure> {
+    let survivor = read(config)?;
+    let Position {
+        index, term, hash, ..
+    } = survivor.replay.position();
+    let state = survivor.replay.machine().state();
+    let members = survivor.membership.members.iter();
+    let members: Vec<_> = members
+        .map(|m| format!("{} at {}", m.id, m.address))
+        .collect();
+    Ok(format!(
+        "cluster      {}\n\
+         member       {}\n\
+         members      {}\n\
+         last entry   {index} of term {term}\n\
+         committed    {} at least\n\
+         state hash   {hash}\n\
+         revision     {}\n\
+         hosts        {}\n\
+         VMs          {}\n\
+         {}\
+         The survivor with the greatest term of its last entry, and among those with the greatest \
+         index, has the most. With equal term and index the hashes must be equal too.\n",
+        survivor.identity.cluster_id,
+        survivor.identity.member_id,
+        members.join(", "),
+        survivor.committed,
+        state.revision(),
+        state.hosts().len(),
+        state.vms().len(),
+        describe_uncommitted(&survivor.uncommitted),
+    ))
+}
+
+/// Makes the first member of a new group of a member's directory.
+pub(super) fn recover(config: &Config, address: &str, into: &Path) -> Result<String, Failure> {
+    prepare(into)?;
+    let survivor = read(config)?;
+    expect_alone(config, address, &survivor)?;
+    let position = survivor.replay.position();
+    let state = survivor.replay.machine().state().clone();
+    let revision = state.revision();
+    let site = Site {
+        directory: into,
+        address,
+        cause: Cause::QuorumLost,
+        level: level(config),
+    };
+    let founded = found(&site, state, position)?;
+    Ok(format!(
+        "recovered revision {revision} of member {} to {}\n\
+         cluster  {}\n\
+         member   1 at {address}\n\
+         begins   at revision {}\n\
+         {}\
+         lost     what other members had acknowledged after entry {} of term {}, if anything\n\
+         next     start berth-scheduler with --data-dir {} and without --bootstrap and --join, and watch \
+         `berth cluster recovery status`; never start a member of the old group again\n",
+        survivor.identity.member_id,
+        into.display(),
+        founded.cluster,
+        founded.recovery.first_revision,
+        describe_uncommitted(&survivor.uncommitted),
+        position.index,
+        position.term,
+        into.display(),
+    ))
+}
+
+fn describe_uncommitted(uncommitted: &[String]) -> String {
+    if uncommitted.is_empty() {
+        return String::new();
+    }
+    let mut text = format!(
+        "not known to be committed: {} commands, which become part of the state\n",
+        uncommitted.len()
+    );
+    for command in uncommitted.iter().take(NAMED_MAX) {
+        text.push_str(&format!("         {command}\n"));
+    }
+    text
+}
+
+/// Reads a member's directory, and replays its log.
+fn read(config: &Config) -> Result<Survivor, Failure> {
+    let path = &config.data_dir;
+    let what = format!("{} cannot be read", path.display());
+    let disk = FileDisk::open(path).map_err(|error| failed(&what, &error))?;
+    let mut parts = disk.split();
+    let level = Level(level(config));
+    let build = |rows: &mut dyn Iterator<Item = _>, index| {
+        Machine::from_rows(level, rows, index).map_err(|error| error_chain(&error))
+    };
+    let recovered = read_disk(&mut parts, &build).map_err(|error| failed(&what, &error))?;
+    let Some(machine) = recovered.state else {
+        let why = format!("{what}: its member has received no state yet");
+        return Err((CANNOT_RUN, why));
+    };
+    let mut replay = Replay::new(
+        machine,
+        Position {
+            index: recovered.index,
+            term: recovered.term,
+            hash: recovered.hash,
+            rows: recovered.rows,
+        },
+    );
+    let committed = recovered.hard_state.commit;
+    let mut uncommitted = Vec::new();
+    let behind = recovered
+        .entries
+        .iter()
+        .filter(|e| e.index > recovered.index);
+    for entry in behind {
+        if entry.index > committed {
+            uncommitted.extend(name_of(replay.machine(), entry));
+        }
+        replay.apply(entry).map_err(|error| failed(&what, &error))?;
+    }
+    if let Err(violation) = replay.machine().check() {
+        return Err((
+            CANNOT_RUN,
+            format!("{what}: its state breaks an invariant: {violation}"),
+        ));
+    }
+    Ok(Survivor {
+        identity: parts.identity.clone(),
+        membership: recovered.membership,
+        replay,
+        committed,
+        uncommitted,
+    })
+}
+
+/// Returns the index and the name of an entry's command; nothing for an entry without one.
+fn name_of(machine: &Machine, entry: &raft::eraftpb::Entry) -> Option<String> {
+    let data = berth_replication::replay::command_of(entry)?;
+    let command = machine.decode(data).ok()?;
+    let what = match (&command.audit, &command.request) {
+        (Some(audit), _) => format!("{} {}", audit.method, audit.summary),
+        (None, Some(request)) => request.method.clone(),
+        (None, None) => "an internal command".to_owned(),
+    };
+    Some(format!("{} {what} by {}", entry.index, command.principal))
+}
+
+/// Refuses a new group while another member of the old one answers.
+fn expect_alone(config: &Config, address: &str, survivor: &Survivor) -> Result<(), Failure> {
+    let encryption = &config.listening.encryption;
+    let tls = encryption.open(Role::Scheduler, address, |_| Ok(()));
+    let tls = tls.map_err(|error| failed("the certificates cannot be used", &error))?;
+    let dialer = Dialer::new(tls);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| failed("no thread can be started", &error))?;
+    let own = survivor.identity.member_id;
+    for member in survivor.membership.members.iter().filter(|m| m.id != own) {
+        let status = join::status_of(&member.address, &dialer);
+        let answered = runtime.block_on(async { tokio::time::timeout(ANSWER, status).await });
+        let Ok(Some(status)) = answered else { continue };
+        if status.cluster_id == survivor.identity.cluster_id {
+            let why = format!(
+                "member {} at {} of the same cluster answers: start this member again where they are \
+                 a majority together; otherwise stop that one first",
+                member.id, member.address
+            );
+            return Err((CANNOT_RUN, why));
+        }
+    }
+    Ok(())
+}
