@@ -12,7 +12,7 @@ use berth_tls::Tls;
 use clap::{Args, Parser, Subcommand};
 
 pub use self::audit::{Audit, AuditList};
-pub use self::backup::{Backup, ClusterBackup};
+pub use self::backup::{Backup, ClusterBackup, ClusterRecovery};
 pub use self::certs::{
     Certs, From as CertsFrom, Hypervisor as CertsHypervisor, Init as CertsInit,
     Issue as CertsIssue, Renew as CertsRenew,
@@ -693,6 +693,9 @@ pub enum Cluster {
     Memory,
     /// Back up the replicated state into a file
     Backup(ClusterBackup),
+    /// Show and end the recovery of a cluster that was restored
+    #[command(subcommand)]
+    Recovery(ClusterRecovery),
     /// Remove a member for good; its data directory cannot rejoin
     RemoveMember {
         /// Number of the member

@@ -1,6 +1,7 @@
 //! `berth cluster`: looks at the schedulers and changes their membership.
 
 mod backup;
+mod recovery;
 mod upgrade;
 
 use berth_domain::version::ServiceVersion;
@@ -28,6 +29,7 @@ pub async fn run(session: &mut Session, verb: Verb) -> anyhow::Result<()> {
         Verb::Status => status(session).await,
         Verb::Memory => memory(session).await,
         Verb::Backup(args) => backup::run(session, args).await,
+        Verb::Recovery(verb) => recovery::run(session, verb).await,
         Verb::RemoveMember { member } => {
             let request = RemoveMemberRequest { member_id: member };
             let response = call!(session, ClusterServiceClient, remove_member, request)?;
@@ -150,6 +152,7 @@ async fn status(session: &mut Session) -> anyhow::Result<()> {
         ("disk", disk_line(&status)),
         ("cluster version", cluster_version(&status).to_string()),
         ("backups", backups_line(&status)),
+        ("recovery", recovery::line(status.recovery.as_ref())),
     ]);
     let rows = members
         .iter()
@@ -257,6 +260,7 @@ fn as_json(
         "disk_silent_ms": status.disk_silent_ms, "members": members, "conductors": services,
         "cluster_version": cluster_version(status), "service_version": status.service_version,
         "backups": status.backups.as_ref().map(backups_json),
+        "recovery": status.recovery.as_ref().map(recovery::as_json),
     })
 }
 

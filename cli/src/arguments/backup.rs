@@ -15,7 +15,7 @@ Example: a full backup, and what has changed since then:
   berth cluster backup tuesday.backup --since monday.backup
   berth backup verify monday.backup tuesday.backup
 
-Restoring a backup is not supported yet. See docs/backup.md.")]
+A cluster is made of backups by `berth-scheduler restore`. See docs/backup.md.")]
 pub struct ClusterBackup {
     /// Path of the new file, or - for standard output
     #[arg(value_name = "FILE")]
@@ -26,6 +26,23 @@ pub struct ClusterBackup {
     /// Replace the file if it exists
     #[arg(long)]
     pub force: bool,
+}
+
+/// Verbs of recovery.
+#[derive(Debug, Subcommand)]
+pub enum ClusterRecovery {
+    /// Show which hosts have not reported, and what differs from the restored state
+    ///
+    /// The recovery ends by itself when every host has reported and nothing conflicts.
+    Status,
+    /// End the recovery although guests are left that cannot be settled
+    ///
+    /// Without --accept-conflicts it ends only if nothing conflicts, as it does by itself.
+    End {
+        /// Leave the conflicts: their VMs are in ERROR, other guests keep what they hold
+        #[arg(long)]
+        accept_conflicts: bool,
+    },
 }
 
 /// Verbs of backups.

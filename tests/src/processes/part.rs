@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use super::process::{read, tail};
-use super::{Process, Programs};
+use super::{Answer, Process, Programs};
 
 /// A part of a cluster: how it is started, and the process that it is just now.
 #[derive(Debug)]
@@ -40,6 +40,26 @@ impl Part {
             log_from: 0,
             process: None,
         }
+    }
+
+    /// Gives an option that it is started with another value.
+    ///
+    /// # Panics
+    ///
+    /// When it is started without that option.
+    pub fn set(&mut self, option: &str, value: &str) {
+        let at = self.arguments.iter().position(|word| word == option);
+        let at = at.unwrap_or_else(|| panic!("{} has no {option}", self.name));
+        value.clone_into(&mut self.arguments[at + 1]);
+    }
+
+    /// Runs its program with its arguments and more of them to its end.
+    #[track_caller]
+    #[must_use]
+    pub fn answer(&self, programs: &Programs, more: &[&str]) -> Answer {
+        let mut command = programs.command(self.program);
+        command.args(&self.arguments).args(more);
+        Answer::of(command)
     }
 
     /// Starts it.

@@ -23,14 +23,14 @@ use crate::PROGRAMS;
 
 /// Commands that the schedulers carry out until they are stopped.
 #[derive(Default)]
-struct Load {
+pub(crate) struct Load {
     stop: AtomicBool,
     /// How many flavors were acknowledged.
     flavors: AtomicU64,
 }
 
 /// Stops the load, also when the test fails.
-struct Stop<'l>(&'l Load);
+pub(crate) struct Stop<'l>(pub(crate) &'l Load);
 
 impl Drop for Stop<'_> {
     fn drop(&mut self) {
@@ -39,12 +39,12 @@ impl Drop for Stop<'_> {
 }
 
 impl Load {
-    fn acknowledged(&self) -> u64 {
+    pub(crate) fn acknowledged(&self) -> u64 {
         self.flavors.load(Ordering::SeqCst)
     }
 
     /// Creates flavors until it is stopped, whatever becomes of the schedulers.
-    fn run(&self, addresses: Vec<String>) {
+    pub(crate) fn run(&self, addresses: Vec<String>) {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build();
@@ -90,7 +90,7 @@ fn start() -> Cluster {
     cluster
 }
 
-fn urls(cluster: &Cluster) -> Vec<String> {
+pub(crate) fn urls(cluster: &Cluster) -> Vec<String> {
     let schedulers = cluster.schedulers.iter();
     schedulers
         .map(|s| format!("http://{}", s.address))
@@ -99,7 +99,7 @@ fn urls(cluster: &Cluster) -> Vec<String> {
 
 /// Makes a backup at one scheduler, and returns what the command states about it.
 #[track_caller]
-fn back_up(cluster: &Cluster, scheduler: usize, file: &Path, more: &[&str]) -> Value {
+pub(crate) fn back_up(cluster: &Cluster, scheduler: usize, file: &Path, more: &[&str]) -> Value {
     let address = &cluster.schedulers[scheduler].address;
     let file = file.to_str().expect("a path");
     let arguments = [&["cluster", "backup", file][..], more].concat();

@@ -21,6 +21,7 @@ mod learnt_schedulers;
 mod placement_cli;
 mod processes;
 mod restarts;
+mod restore;
 mod scenarios_disks;
 mod scenarios_drain;
 mod scenarios_failover;

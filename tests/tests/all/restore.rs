@@ -1,0 +1,316 @@
+//! `berth-scheduler restore` and `recover`, and the recovery after them, as an operator types them.
+//!
+//! Goal: of a cluster whose schedulers are lost a backup makes another one, and of a majority that is lost
+//! the member that is left; what the hosts run is found and claimed, nothing runs twice, and nothing is
+//! started before all hosts were asked. Method: whole processes under load; directories are deleted.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::thread;
+
+use berth_tests::processes::{Cluster, Host, eventually};
+use serde_json::Value;
+
+use crate::PROGRAMS;
+use crate::backup::{Load, Stop, back_up, urls};
+
+fn shown(path: &Path) -> String {
+    path.to_str().expect("a path").to_owned()
+}
+
+fn start() -> Cluster {
+    let cluster = Cluster::builder(PROGRAMS)
+        .schedulers(3)
+        .conductors(1)
+        .host(Host::new("h1"))
+        .host(Host::new("h2"))
+        .host(Host::new("h3"))
+        .start();
+    cluster.pinned_flavor("one", 1);
+    cluster
+}
+
+/// Kills all schedulers and leaves the first, with another directory.
+fn lose_schedulers(cluster: &mut Cluster, directory: &Path) {
+    for scheduler in &mut cluster.schedulers {
+        scheduler.kill();
+    }
+    cluster.schedulers.truncate(1);
+    cluster.schedulers[0].set("--data-dir", &shown(directory));
+}
+
+fn recovery(cluster: &Cluster) -> Result<Value, String> {
+    cluster.ask(&["cluster", "recovery", "status"])
+}
+
+#[track_caller]
+fn await_end(cluster: &Cluster) -> Value {
+    eventually("the recovery to end", || {
+        let status = recovery(cluster)?;
+        let has_ended = !status["recovery"]["end_time"].is_null();
+        has_ended
+            .then_some(status.clone())
+            .ok_or_else(|| format!("{status:#}"))
+    })
+}
+
+/// Returns the guests that each simulated hypervisor has.
+fn guests(cluster: &Cluster) -> BTreeMap<String, Vec<String>> {
+    let mut guests: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for host in ["h1", "h2", "h3"] {
+        let text = fs::read_to_string(cluster.guests_file(host)).unwrap_or_default();
+        for vm in ["a", "b", "c", "d", "e"] {
+            if text.contains(&format!("\"vm\":\"{vm}\"")) {
+                guests
+                    .entry(vm.to_owned())
+                    .or_default()
+                    .push(host.to_owned());
+            }
+        }
+    }
+    guests
+}
+
+fn state_of(cluster: &Cluster, vm: &str) -> (String, Value) {
+    let shown = cluster.json(&["vm", "show", vm]);
+    let state = shown["vm"]["state"].as_str().expect("a state").to_owned();
+    (state, shown["vm"]["host"].clone())
+}
+
+/// Goal: what happened after the backup is found at the hosts: a VM that was moved, one that was deleted,
+/// one that was stopped, one that was created. Until every host has reported nothing is done.
+#[test]
+fn a_cluster_is_restored_from_a_backup() {
+    let mut cluster = start();
+    let folder = tempfile::tempdir().expect("a folder");
+    for (vm, host) in [("a", "h1"), ("b", "h1"), ("c", "h2")] {
+        let _ = cluster.boot(vm, "one", host);
+    }
+    let leader = cluster.leader();
+    let full = folder.path().join("full");
+    let made = back_up(&cluster, leader, &full, &[]);
+    // What is lost with the schedulers.
+    cluster.run(&["vm", "migrate", "a", "--host", "h2"]);
+    let moved = cluster.pins_on("a", "h2");
+    cluster.run(&["vm", "delete", "b"]);
+    cluster.run(&["vm", "stop", "c"]);
+    let created = cluster.boot("d", "one", "h3");
+    let before = guests(&cluster);
+
+    let directory = folder.path().join("restored");
+    lose_schedulers(&mut cluster, &directory);
+    let h3 = cluster
+        .agents
+        .iter()
+        .position(|a| a.name == "h3")
+        .expect("h3");
+    cluster.agents[h3].kill();
+    let restored = cluster.schedulers[0].answer(&cluster.programs, &["restore", &shown(&full)]);
+    let restored = restored.with_status(0);
+    assert!(
+        restored.stdout.contains("3 hosts and 3 VMs"),
+        "{restored:#?}"
+    );
+    cluster.schedulers[0].start(&cluster.programs);
+
+    eventually("the hosts that run to report", || {
+        let status = recovery(&cluster)?;
+        let awaited = &status["awaited"];
+        let is_last = awaited.as_array().is_some_and(|all| {
+            all.iter()
+                .all(|host| host["host"] == "h3" || host["reported"] == true)
+        });
+        is_last.then_some(()).ok_or_else(|| format!("{status:#}"))
+    });
+    let create = Cluster::create("e", "one");
+    let _ = cluster.berth(&create).refused(1).saying(&["RECOVERING"]);
+    let _ = cluster
+        .berth(&["vm", "start", "c"])
+        .refused(1)
+        .saying(&["RECOVERING"]);
+    let _ = cluster
+        .berth(&["vm", "delete", "b"])
+        .refused(1)
+        .saying(&["RECOVERING"]);
+    let end = ["cluster", "recovery", "end", "--accept-conflicts"];
+    let _ = cluster
+        .berth(&end)
+        .refused(1)
+        .saying(&["RECOVERY_INCOMPLETE", "h3"]);
+    assert_eq!(guests(&cluster), before, "nothing was done meanwhile");
+    let status = cluster.berth(&["cluster", "status"]).with_status(0);
+    assert!(status.stdout.contains("\"recovery\""), "{status:#?}");
+
+    cluster.agents[h3].start(&cluster.programs);
+    let ended = await_end(&cluster);
+    assert_eq!(ended["recovery"]["cause"], "restored", "{ended:#}");
+    assert!(made["end_index"].as_u64() < ended["recovery"]["first_revision"].as_u64());
+    assert_eq!(guests(&cluster), before, "and nothing afterwards");
+    assert_eq!(cluster.pins_on("a", "h2"), moved);
+    assert_eq!(cluster.pins_on("d", "h3"), created);
+    assert_eq!(state_of(&cluster, "b"), ("Stopped".to_owned(), "h1".into()));
+    assert_eq!(state_of(&cluster, "c"), ("Stopped".to_owned(), "h2".into()));
+
+    // The cluster goes on: what is to go goes, what is to start starts, others join.
+    cluster.run(&["vm", "delete", "b"]);
+    cluster.run(&["vm", "start", "c"]);
+    cluster.run(&["vm", "migrate", "d", "--host", "h1"]);
+    let _ = cluster.boot("e", "one", "h3");
+    cluster.add_scheduler();
+    cluster.add_scheduler();
+    eventually("three voters", || {
+        let status = cluster.ask(&["cluster", "status"])?;
+        let members = status["members"].as_array().cloned().unwrap_or_default();
+        let voters = members.iter().filter(|m| m["role"] == "voter").count();
+        (voters == 3)
+            .then_some(())
+            .ok_or_else(|| format!("{status:#}"))
+    });
+}
+
+/// Goal: of three members of which two are lost under load the third makes a new group with everything
+/// that it had; the command refuses while another one answers.
+#[test]
+fn a_survivor_forms_a_new_group() {
+    let mut cluster = start();
+    let _ = cluster.boot("a", "one", "h1");
+    let folder = tempfile::tempdir().expect("a folder");
+    let load = Load::default();
+    let addresses = urls(&cluster);
+    let leader = cluster.leader();
+    let (survivor, lost) = ((leader + 1) % 3, (leader + 2) % 3);
+    thread::scope(|scope| {
+        let stop = Stop(&load);
+        scope.spawn(|| load.run(addresses));
+        eventually("a load", || {
+            (load.acknowledged() > 50).then_some(()).ok_or("none")
+        });
+        for member in [lost, leader] {
+            cluster.schedulers[member].kill();
+            fs::remove_dir_all(cluster.data_dir(member)).expect("a directory");
+        }
+        drop(stop);
+    });
+    let at = cluster.schedulers[survivor].address.clone();
+    let flavors = |cluster: &Cluster, more: &[&str]| {
+        let answer = cluster.berth_at(&at, &[&["flavor", "list"][..], more].concat());
+        let listed = answer.json()?;
+        let names = listed.as_array().map(Vec::len);
+        names.ok_or_else(|| listed.to_string())
+    };
+    // Without a leader, from what it has.
+    let had = eventually("flavors", || flavors(&cluster, &["--stale"]));
+
+    let into = folder.path().join("new");
+    let force = ["recover", "--force-new-group", "--into", &shown(&into)];
+    let running = cluster.schedulers[survivor].answer(&cluster.programs, &force);
+    assert_eq!(running.status, Some(1), "{running:#?}");
+    assert!(
+        running.stderr.contains("in use by another process"),
+        "{running:#?}"
+    );
+    cluster.schedulers[survivor].kill();
+    let inspect = cluster.schedulers[survivor].answer(&cluster.programs, &["recover", "--inspect"]);
+    let inspected = inspect.with_status(0);
+    for word in [
+        "last entry",
+        "state hash",
+        "hosts        3",
+        "VMs          1",
+    ] {
+        assert!(inspected.stdout.contains(word), "{inspected:#?}");
+    }
+    let recovered = cluster.schedulers[survivor].answer(&cluster.programs, &force);
+    let recovered = recovered.with_status(0);
+    assert!(
+        recovered.stdout.contains("never start a member"),
+        "{recovered:#?}"
+    );
+    let part = cluster.schedulers.swap_remove(survivor);
+    cluster.schedulers.clear();
+    cluster.schedulers.push(part);
+    cluster.schedulers[0].set("--data-dir", &shown(&into));
+    cluster.schedulers[0].start(&cluster.programs);
+    let ended = await_end(&cluster);
+    assert_eq!(ended["recovery"]["cause"], "quorum_lost", "{ended:#}");
+    let has = flavors(&cluster, &[]).expect("flavors");
+    println!(
+        "{} acknowledged, the survivor had {had}, the new group has {has}",
+        load.acknowledged()
+    );
+    assert!(has >= had, "{has} of {had}");
+    let _ = cluster.pins_on("a", "h1");
+    let _ = cluster.boot("b", "one", "h1");
+}
+
+/// Goal: a member is not given up while another one of its cluster answers, and files and directories that
+/// cannot serve are refused, with nothing written.
+#[test]
+fn what_cannot_be_restored_is_refused() {
+    let mut cluster = start();
+    let folder = tempfile::tempdir().expect("a folder");
+    let full = folder.path().join("full");
+    let made = back_up(&cluster, 0, &full, &[]);
+    let follower = (cluster.leader() + 1) % 3;
+    cluster.schedulers[follower].kill();
+    let into = folder.path().join("new");
+    let force = ["recover", "--force-new-group", "--into", &shown(&into)];
+    let alive = cluster.schedulers[follower].answer(&cluster.programs, &force);
+    assert_eq!(alive.status, Some(1), "{alive:#?}");
+    assert!(
+        alive.stderr.contains("of the same cluster answers"),
+        "{alive:#?}"
+    );
+
+    let program = |cluster: &mut Cluster, directory: &Path, more: &[&str]| {
+        cluster.schedulers[follower].set("--data-dir", &shown(directory));
+        cluster.schedulers[follower].answer(&cluster.programs, more)
+    };
+    let live = cluster.data_dir((follower + 1) % 3);
+    let whole = fs::read(&full).expect("a file");
+    let cut = folder.path().join("cut");
+    fs::write(&cut, &whole[..whole.len() - 7]).expect("a file");
+    let mut flipped = whole.clone();
+    flipped[whole.len() / 2] ^= 4;
+    let bad = folder.path().join("bad");
+    fs::write(&bad, flipped).expect("a file");
+    let end = made["end_index"].as_u64().expect("an index");
+    let (beyond, before) = ((end + 1).to_string(), (end - 1).to_string());
+    let free = folder.path().join("free");
+    let (full, cut, bad, free) = (shown(&full), shown(&cut), shown(&bad), free.as_path());
+    for (directory, more, words) in [
+        (live.as_path(), vec!["restore", &full], "is not empty"),
+        (free, vec!["restore", &cut], "cut short"),
+        (free, vec!["restore", &bad], "damaged"),
+        (free, vec!["restore", "/nowhere"], "No such file"),
+        (
+            free,
+            vec!["restore", &full, &full],
+            "another one stands before it",
+        ),
+        (
+            free,
+            vec!["restore", &full, "--at", &beyond],
+            "before index",
+        ),
+        (free, vec!["restore", &full, "--at", &before], "after index"),
+        (free, vec!["recover", "--inspect"], "holds no member"),
+    ] {
+        let refused = program(&mut cluster, directory, &more);
+        assert_eq!(refused.status, Some(1), "{refused:#?}");
+        assert!(refused.stderr.contains(words), "{words}: {refused:#?}");
+    }
+    let left = fs::read_dir(free).map_or(0, Iterator::count);
+    assert_eq!(left, 0, "nothing was written");
+    for wrong in [
+        vec!["restore"],
+        vec!["recover"],
+        vec!["recover", "--force-new-group"],
+    ] {
+        let refused = program(&mut cluster, free, &wrong);
+        assert_eq!(refused.status, Some(2), "{refused:#?}");
+    }
+    // The cluster did not notice.
+    let _ = cluster.boot("a", "one", "h1");
+}
