@@ -107,7 +107,7 @@ pub enum VerifyError {
         /// Which one.
         what: String,
     },
-    /// The state is wanted at an index before the first one.
+    /// The state is requested at an index before the first one.
     #[error("the full backup is at index {first}, after index {at}")]
     Later {
         /// The index of the full backup.

@@ -14,14 +14,19 @@
 
 use berth_domain::refusal::Refusal;
 use berth_state::Reply;
-use berth_state::request::OUTCOME_FORGOTTEN;
+use berth_state::request::{CLUSTER_RESTORED, OUTCOME_FORGOTTEN};
 
 use super::doubt::{Attempt, Doubt};
 
 /// Refusals of an attempt that do not say what came of an earlier one: the record of requests does
 /// not reach back far enough, the outcome is forgotten, or (before outcomes were recorded) what the
 /// request made is not there any more.
-const RECALLED: [&str; 3] = ["REQUEST_ID_FORGOTTEN", OUTCOME_FORGOTTEN, "ANSWER_GONE"];
+const RECALLED: [&str; 4] = [
+    "REQUEST_ID_FORGOTTEN",
+    CLUSTER_RESTORED,
+    OUTCOME_FORGOTTEN,
+    "ANSWER_GONE",
+];
 
 /// The outcome of a command.
 pub type Outcome = Result<Reply, Refusal>;

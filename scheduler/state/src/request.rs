@@ -40,6 +40,10 @@ pub use berth_domain::bound::{OUTCOMES_BYTES_MAX, REMEMBERED_MAX};
 /// The reason of a refusal for a request that was decided, and whose outcome is forgotten.
 pub const OUTCOME_FORGOTTEN: &str = "OUTCOME_FORGOTTEN";
 
+/// The reason of a refusal of what is from before a recovery of the cluster, and of operations that it
+/// ended.
+pub const CLUSTER_RESTORED: &str = "CLUSTER_RESTORED";
+
 /// The reason of a refusal of a request whose id was used for another one.
 pub const REQUEST_ID_REUSED: &str = "REQUEST_ID_REUSED";
 
@@ -254,6 +258,19 @@ impl State {
             });
         }
         match made_at(key.id) {
+            Some(made_at) if self.header.recovery.is_some_and(|r| made_at <= r.began_at) => {
+                Recall::Answered(Err(Refusal::new(
+                    Code::FailedPrecondition,
+                    CLUSTER_RESTORED,
+                    format!(
+                        "request id {} was made before the cluster was restored: it cannot be known whether it was carried out",
+                        key.id
+                    ),
+                )
+                .with_hint(
+                    "look whether it took effect, and if not, repeat it with a new request id",
+                )))
+            }
             Some(made_at) if made_at <= self.header.forgotten => Recall::Answered(Err(
                 Refusal::new(
                     Code::FailedPrecondition,

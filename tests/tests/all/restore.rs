@@ -2,7 +2,7 @@
 //!
 //! Goal: of a cluster whose schedulers are lost a backup makes another one, and of a majority that is lost
 //! the member that is left; what the hosts run is found and claimed, nothing runs twice, and nothing is
-//! started before all hosts were asked. Method: whole processes under load; directories are deleted.
+//! started before all hosts have reported. Method: whole processes under load; directories are deleted.
 
 use std::collections::BTreeMap;
 use std::fs;

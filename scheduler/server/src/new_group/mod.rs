@@ -11,7 +11,7 @@
 //!
 //! Invariant: the source is only read, and a directory that is not empty is never written.
 
-mod found;
+mod member;
 mod restore;
 mod survivor;
 

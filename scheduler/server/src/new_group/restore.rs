@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use berth_backup::{Chain, Reader};
 use berth_domain::recovery::Cause;
 
-use super::found::{Site, found, prepare};
+use super::member::{NewGroup, create, prepare};
 use super::{Failure, failed, level};
 use crate::config::Config;
 use crate::machine::{Level, Machine};
@@ -37,14 +37,14 @@ pub(super) fn run(
     let state = verified.machine.state().clone();
     let (hosts, vms) = (state.hosts().len(), state.vms().len());
     let revision = state.revision();
-    let site = Site {
+    let group = NewGroup {
         directory: &config.data_dir,
         address,
         cause: Cause::Restored,
         level: level(config),
     };
-    let founded = found(&site, state, verified.position)?;
-    let first = founded.recovery.first_revision;
+    let created = create(&group, state, verified.position)?;
+    let first = created.recovery.first_revision;
     Ok(format!(
         "restored revision {revision} with {hosts} hosts and {vms} VMs to {}\n\
          cluster  {}\n\
@@ -53,6 +53,6 @@ pub(super) fn run(
          next     start berth-scheduler on it without --bootstrap and --join, and watch `berth cluster \
          recovery status`\n",
         config.data_dir.display(),
-        founded.cluster
+        created.cluster
     ))
 }

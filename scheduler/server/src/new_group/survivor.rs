@@ -17,7 +17,7 @@ use berth_store::disk::Disk as _;
 use berth_store::{FileDisk, Identity, Membership, recover as read_disk};
 use berth_tls::Role;
 
-use super::found::{Site, found, prepare};
+use super::member::{NewGroup, create, prepare};
 use super::{CANNOT_RUN, Failure, failed, level};
 use crate::config::Config;
 use crate::join;
@@ -83,13 +83,13 @@ pub(super) fn recover(config: &Config, address: &str, into: &Path) -> Result<Str
     let position = survivor.replay.position();
     let state = survivor.replay.machine().state().clone();
     let revision = state.revision();
-    let site = Site {
+    let group = NewGroup {
         directory: into,
         address,
         cause: Cause::QuorumLost,
         level: level(config),
     };
-    let founded = found(&site, state, position)?;
+    let created = create(&group, state, position)?;
     Ok(format!(
         "recovered revision {revision} of member {} to {}\n\
          cluster  {}\n\
@@ -101,8 +101,8 @@ pub(super) fn recover(config: &Config, address: &str, into: &Path) -> Result<Str
          `berth cluster recovery status`; never start a member of the old group again\n",
         survivor.identity.member_id,
         into.display(),
-        founded.cluster,
-        founded.recovery.first_revision,
+        created.cluster,
+        created.recovery.first_revision,
         describe_uncommitted(&survivor.uncommitted),
         position.index,
         position.term,

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use berth_domain::agent::DomainState;
 use berth_domain::fence::Method;
 use berth_domain::host::Liveness;
-use berth_domain::id::{ClaimId, ClusterId, Epoch, Generation, Incarnation, TimeMs};
+use berth_domain::id::{ClaimId, ClusterId, Epoch, Generation, Incarnation, RequestId, TimeMs};
 use berth_domain::name::HostName;
 use berth_domain::reality::Unknown;
 use berth_domain::recovery::{Cause, GENERATION_JUMP, JUMP, ReportedGuest};
@@ -17,14 +17,15 @@ use berth_domain::refusal::Refusal;
 use berth_domain::version::ServiceVersion;
 use berth_domain::vm::State as VmState;
 use berth_state::apply::RECOVERING;
-use berth_state::command::{Command, Envelope};
+use berth_state::command::{Command, Envelope, RequestKey};
 use berth_state::recovery::{Begin, Conflict, Progress, Settled};
-use berth_state::{Reply, State};
+use berth_state::{Recall, Reply, State};
 use berth_testkit::state::draw::{draws, placement_draws, play, power_draws};
 use berth_testkit::state::{
     World, by_hand, host_name, pinned, reason, report, request, topology, uuid, vm_name,
 };
 use proptest::prelude::*;
+use uuid::{NoContext, Timestamp, Uuid};
 
 /// A cluster that recovers.
 struct Recovering {
@@ -284,6 +285,26 @@ fn what_the_lost_commands_gave_out_is_behind() {
     let again = Recovering::from(after);
     assert_eq!(again.state.revision(), 2 * JUMP);
     assert_eq!(again.state.header().recovery.unwrap().number, 2);
+}
+
+/// Goal: a repetition of a request from before is not answered, nor carried out; a later one is.
+#[test]
+fn requests_from_before_are_refused() {
+    let recovering = Recovering::from(&World::with_hosts(1).state);
+    let began_at = recovering.state.header().recovery.unwrap().began_at;
+    let made_at = |at: TimeMs| {
+        let seconds = Timestamp::from_unix(NoContext, at.0 / 1_000, 0);
+        RequestKey {
+            id: RequestId(Uuid::new_v7(seconds)),
+            ..request(1, 1)
+        }
+    };
+    let Recall::Answered(Err(refusal)) = recovering.state.recall("me", &made_at(began_at)) else {
+        panic!("it is carried out");
+    };
+    assert_eq!(refusal.reason, "CLUSTER_RESTORED");
+    let later = made_at(TimeMs(began_at.0 + 2_000));
+    assert_eq!(recovering.state.recall("me", &later), Recall::New);
 }
 
 /// Goal: a report counts only if it was made when every host was quiet: until then a guest may be on

@@ -300,7 +300,9 @@ fn stated(answer: Result<(), Status>) -> (Stated, String) {
     let stated = match refusal_of(&status) {
         None => Stated::Unknown,
         Some(refusal) => match &*refusal.reason {
-            "OUTCOME_UNKNOWN" | "REQUEST_ID_FORGOTTEN" | "REPLY_MISMATCH" => Stated::Unknown,
+            "OUTCOME_UNKNOWN" | "REQUEST_ID_FORGOTTEN" | "CLUSTER_RESTORED" | "REPLY_MISMATCH" => {
+                Stated::Unknown
+            }
             _ => Stated::NotDone,
         },
     };

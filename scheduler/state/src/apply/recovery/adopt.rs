@@ -17,6 +17,7 @@ use berth_domain::vm::{Restarts, State as VmState, Vm, VmSpec};
 use super::Seat;
 use crate::recovery::{Conflict, RecoveryOutcome, Settled};
 use crate::refusals::precondition;
+use crate::request::CLUSTER_RESTORED;
 use crate::state::State;
 use crate::transaction::{Journal, LeftNames, NoJournal, Transaction};
 
@@ -229,7 +230,7 @@ impl<J: Journal> Transaction<'_, J> {
             "no host has the guest of vm {}, and vm {} runs on host {} with what it had there",
             vm.name, stray.vm.name, stray.seat.host
         );
-        let why = Refusal::new(Code::FailedPrecondition, "CLUSTER_RESTORED", message);
+        let why = Refusal::new(Code::FailedPrecondition, CLUSTER_RESTORED, message);
         outcome.settled.retain(|settled| *settled.vm() != vm.name);
         let failed = self.fail(&vm, None, vm.host.clone(), why);
         outcome.settled.push(failed);

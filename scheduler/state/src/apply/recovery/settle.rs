@@ -23,6 +23,7 @@ use super::adopt::Stray;
 use super::{Seat, is_live};
 use crate::check::spec_of;
 use crate::recovery::{Conflict, RecoveryOutcome, Settled, is_dead};
+use crate::request::CLUSTER_RESTORED;
 use crate::transaction::{Journal, Transaction};
 
 impl<J: Journal> Transaction<'_, J> {
@@ -390,5 +391,5 @@ fn is_here(state: DomainState) -> bool {
 /// Why an operation that was in progress has ended.
 fn interrupted() -> Refusal {
     let message = "the cluster was recovered while the operation was in progress";
-    Refusal::new(Code::Aborted, "CLUSTER_RESTORED", message)
+    Refusal::new(Code::Aborted, CLUSTER_RESTORED, message)
 }

@@ -23,8 +23,8 @@ use crate::service::wall;
 /// The number of the member that a new group begins with.
 const FIRST_MEMBER: u64 = 1;
 
-/// Where a group begins.
-pub(super) struct Site<'a> {
+/// Where and why a group begins.
+pub(super) struct NewGroup<'a> {
     /// The member's directory.
     pub(super) directory: &'a Path,
     /// Where the other members dial it.
@@ -34,7 +34,7 @@ pub(super) struct Site<'a> {
 }
 
 /// A group that was made.
-pub(super) struct Founded {
+pub(super) struct Created {
     pub(super) cluster: ClusterId,
     pub(super) recovery: Recovery,
 }
@@ -49,15 +49,15 @@ pub(super) fn prepare(directory: &Path) -> Result<(), Failure> {
 
 /// Makes the only member of a new group, with the state at this place. What it has written is removed
 /// again where it fails.
-pub(super) fn found(site: &Site<'_>, state: State, at: Position) -> Result<Founded, Failure> {
-    prepare(site.directory)?;
+pub(super) fn create(group: &NewGroup<'_>, state: State, at: Position) -> Result<Created, Failure> {
+    prepare(group.directory)?;
     let cluster = ClusterId(Uuid::new_v4());
     let state = state.recovered(&Begin {
         cluster,
-        cause: site.cause,
+        cause: group.cause,
         at: wall(),
         index: at.index,
-        level: site.level,
+        level: group.level,
     });
     if let Err(violation) = state.check() {
         let why = format!("the state breaks an invariant: {violation}; nothing was written");
@@ -66,16 +66,16 @@ pub(super) fn found(site: &Site<'_>, state: State, at: Position) -> Result<Found
     let Some(recovery) = state.header().recovery else {
         return Err((CANNOT_RUN, "the state does not recover".to_owned()));
     };
-    match write(site, cluster, state, at.term + 1) {
-        Ok(()) => Ok(Founded { cluster, recovery }),
+    match write(group, cluster, state, at.term + 1) {
+        Ok(()) => Ok(Created { cluster, recovery }),
         Err(failure) => {
-            empty(site.directory);
+            empty(group.directory);
             Err(failure)
         }
     }
 }
 
-fn write(site: &Site<'_>, cluster: ClusterId, state: State, term: u64) -> Result<(), Failure> {
+fn write(group: &NewGroup<'_>, cluster: ClusterId, state: State, term: u64) -> Result<(), Failure> {
     let identity = Identity {
         cluster_id: cluster.to_string(),
         member_id: FIRST_MEMBER,
@@ -83,7 +83,7 @@ fn write(site: &Site<'_>, cluster: ClusterId, state: State, term: u64) -> Result
     };
     let member = Member {
         id: FIRST_MEMBER,
-        address: site.address.to_owned(),
+        address: group.address.to_owned(),
         disk: identity.disk_id.clone(),
         promote: true,
     };
@@ -100,7 +100,7 @@ fn write(site: &Site<'_>, cluster: ClusterId, state: State, term: u64) -> Result
         rows,
     };
     let what = "the new member cannot be written";
-    let disk = FileDisk::create(site.directory, identity).map_err(|error| failed(what, &error))?;
+    let disk = FileDisk::create(group.directory, identity).map_err(|error| failed(what, &error))?;
     let parts = disk.split();
     checkpoints::save(&parts.checkpoints, header, machine.rows())
         .map_err(|error| failed(what, &error))?;
