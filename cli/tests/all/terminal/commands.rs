@@ -77,6 +77,8 @@ pub(super) const COMMANDS: &[&str] = &[
     "cluster services",
     "cluster remove-conductor x",
     "cluster rotate-grant-key",
+    "cluster recovery status",
+    "cluster recovery end --accept-conflicts",
     "cluster revoke-certificate 2f0a9d1cf7a1b6e64c0e4e63ad5f2d0d6f6b2d8e0a3f4c5b6a798897a6b5c4d3",
     "cluster reinstate-certificate 2f0a9d1cf7a1b6e64c0e4e63ad5f2d0d6f6b2d8e0a3f4c5b6a798897a6b5c4d3",
     "cluster revoked-certificates",
