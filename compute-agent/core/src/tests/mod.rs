@@ -12,6 +12,7 @@ mod migration;
 mod migration_tls;
 mod power;
 mod reality;
+mod recovery;
 mod rig;
 mod self_fence;
 mod spawn;

@@ -16,7 +16,7 @@ use crate::{Agent, CallId, Effect, Event, Expectation, Facts};
 
 const LEASE_MS: u64 = 15_000;
 
-fn agent(known: Vec<Known>) -> Agent {
+pub(super) fn agent(known: Vec<Known>) -> Agent {
     Agent::new(
         Facts {
             host: HostName::new("h1").unwrap(),
@@ -34,7 +34,7 @@ fn agent(known: Vec<Known>) -> Agent {
     )
 }
 
-fn known(number: u128, state: DomainState) -> Known {
+pub(super) fn known(number: u128, state: DomainState) -> Known {
     let guest = Guest::new(&format!("vm{number}"), number, sample::plain_spec(1));
     Known {
         domain: berth_driver::DomainSpec {
@@ -51,7 +51,7 @@ fn known(number: u128, state: DomainState) -> Known {
     }
 }
 
-fn expected(number: u128) -> Expected {
+pub(super) fn expected(number: u128) -> Expected {
     Expected {
         vm: VmName::new(&format!("vm{number}")).unwrap(),
         uid: VmUid(Uuid::from_u128(number)),
@@ -62,12 +62,12 @@ fn expected(number: u128) -> Expected {
     }
 }
 
-fn tick(agent: &mut Agent, now: u64) -> Vec<Effect> {
+pub(super) fn tick(agent: &mut Agent, now: u64) -> Vec<Effect> {
     agent.step(Event::Tick { now: TimeMs(now) })
 }
 
 /// Brings the expectation, and returns the token under which the driver is asked.
-fn ask(agent: &mut Agent, expectation: Expectation) -> Token {
+pub(super) fn ask(agent: &mut Agent, expectation: Expectation) -> Token {
     let effects = agent.step(Event::Expected(expectation));
     let [Effect::Driver { token, request }] = &effects[..] else {
         panic!("{effects:?}");
@@ -76,7 +76,12 @@ fn ask(agent: &mut Agent, expectation: Expectation) -> Token {
     *token
 }
 
-fn tell(agent: &mut Agent, token: Token, known: &[Known], others: &[Other]) -> Vec<Effect> {
+pub(super) fn tell(
+    agent: &mut Agent,
+    token: Token,
+    known: &[Known],
+    others: &[Other],
+) -> Vec<Effect> {
     let answer = Answer::Everything(known.to_vec(), others.to_vec());
     let result = Ok(answer);
     agent.step(Event::DriverDone { token, result })
