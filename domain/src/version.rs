@@ -115,6 +115,9 @@ impl ServiceVersion {
     /// which guests shut themselves down.
     pub const RESTART_POLICY: Self = Self(4);
 
+    /// From here on an evacuation starts no guest whose host has reported since it began.
+    pub const EVACUATION_PROOF: Self = Self(4);
+
     /// From here on a cluster can recover: agents report all of their guests then.
     pub const RECOVERY: Self = Self(4);
 

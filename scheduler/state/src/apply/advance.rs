@@ -3,6 +3,7 @@
 //! A conductor that got no answer sends the same again, and a conductor that took the lease over
 //! may repeat what the one before it logged: both are answered, and nothing happens twice.
 
+use berth_domain::fence::may_evacuate;
 use berth_domain::id::{Epoch, OperationId};
 use berth_domain::migration;
 use berth_domain::name::HostName;
@@ -64,6 +65,7 @@ impl<J: Journal> Transaction<'_, J> {
             return Ok(Reply::Operation(operation));
         }
         examine(&self.position(&operation), step, mark, effect)?;
+        self.examine_proof(&operation, step, mark)?;
         let mut next = (*operation).clone();
         append(
             &mut next,
@@ -74,6 +76,22 @@ impl<J: Journal> Transaction<'_, J> {
         );
         self.perform(&mut next, effect)?;
         Ok(Reply::Operation(self.put_operation(next)))
+    }
+
+    /// Refuses to start a guest elsewhere whose host has turned out to be alive since its evacuation began.
+    fn examine_proof(&self, operation: &Operation, step: Step, mark: &Mark) -> Result<(), Refusal> {
+        let Kind::Evacuate { migration } = operation.kind else {
+            return Ok(());
+        };
+        let starts = (step, mark) == (Step::StartDestination, &Mark::Started);
+        if !starts || !self.may_write(ServiceVersion::EVACUATION_PROOF) {
+            return Ok(());
+        }
+        let source = self.state.migration(migration).map(|m| &m.source);
+        match source.and_then(|source| self.state.host(source)) {
+            Some(view) => may_evacuate(&view.host, self.now()).map(drop),
+            None => Ok(()),
+        }
     }
 
     /// Does what the step means. Each of these looks first and writes last.

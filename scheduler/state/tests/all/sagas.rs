@@ -12,9 +12,13 @@ mod scenario;
 use std::collections::BTreeSet;
 use std::mem::discriminant;
 
+use berth_domain::host::Liveness;
 use berth_domain::operation::{Kind, Outcome, Step};
+use berth_domain::vm::State;
+use berth_state::command::Command;
+use berth_testkit::state::{host_name, vm_name};
 use player::Refusals;
-use scenario::SCENARIOS;
+use scenario::{SCENARIOS, Scenario};
 
 /// Returns a number for each kind, without a gap: a kind that is added has no scenario.
 fn number(kind: &Kind) -> usize {
@@ -111,4 +115,28 @@ fn the_state_refuses_an_undo_where_the_saga_has_none() {
             );
         }
     }
+}
+
+/// Goal: a fence command that had no effect does not have a guest run twice. Method: the host reports after
+/// the evacuation has begun, before its first step.
+#[test]
+fn an_evacuation_starts_no_guest_of_a_host_that_reports() {
+    let mut player = Scenario::named("evacuation").player();
+    player.may_be_refused = true;
+    let up = Command::SetLiveness {
+        host: host_name("h1"),
+        liveness: Liveness::Up,
+    };
+    player.world.run(up).unwrap();
+    player.play();
+    let Some(Outcome::Failed(refusal)) = &player.operation().outcome else {
+        panic!("{:?}", player.operation().outcome);
+    };
+    assert_eq!(refusal.reason, "HOST_IS_ALIVE");
+    assert!(player.guests.is_empty(), "{:?}", player.guests);
+    let vm = player.world.state.vm(&vm_name("a")).unwrap();
+    assert_eq!(
+        (vm.state, vm.host.as_ref()),
+        (State::Active, Some(&host_name("h1")))
+    );
 }

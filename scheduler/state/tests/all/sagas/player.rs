@@ -40,6 +40,8 @@ pub(super) struct Player {
     /// As it was last, for the saga of one that is deleted.
     vm: Vm,
     pub(super) refusals: Option<Refusals>,
+    /// Whether the state may refuse what is committed.
+    pub(super) may_be_refused: bool,
     /// Whether everything else is examined before each commit.
     pub(super) examines_others: bool,
     /// How much was.
@@ -47,7 +49,7 @@ pub(super) struct Player {
     /// The steps that were logged.
     pub(super) logged: BTreeSet<Step>,
     /// What hypervisors have.
-    guests: Guests,
+    pub(super) guests: Guests,
     /// The state and the guests after each commit and each call.
     pub(super) moments: Vec<(State, Guests)>,
 }
@@ -64,6 +66,7 @@ impl Player {
             id,
             world,
             refusals: None,
+            may_be_refused: false,
             examines_others: false,
             examined: 0,
             logged: BTreeSet::new(),
@@ -256,6 +259,7 @@ impl Player {
         self.record_moment();
         match outcome {
             Ok(Reply::Operation(operation)) => Ok(Box::new((*operation).clone())),
+            Err(refusal) if self.may_be_refused => Err(refusal),
             other => panic!(
                 "{record:?} is answered with {other:?}\n{:#?}",
                 self.operation().log

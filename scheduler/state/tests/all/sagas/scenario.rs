@@ -103,6 +103,13 @@ pub(super) const SCENARIOS: &[Scenario] = &[
 ];
 
 impl Scenario {
+    /// Returns the scenario of this name.
+    pub(super) fn named(name: &str) -> &'static Self {
+        let mut all = SCENARIOS.iter();
+        all.find(|scenario| scenario.name == name)
+            .expect("a scenario")
+    }
+
     /// Returns the cluster before it has any VM.
     pub(super) fn hosts(&self) -> World {
         let mut world = World::with_hosts(0);
