@@ -314,3 +314,76 @@ fn what_cannot_be_restored_is_refused() {
     // The cluster did not notice.
     let _ = cluster.boot("a", "one", "h1");
 }
+
+/// Goal: what was in progress when the schedulers were lost harms no guest: each is on one host afterwards,
+/// its VM is there, nothing is in progress, and the conductor of the old cluster does nothing more. Method:
+/// the state is from before a live migration, from its middle, and from before the VM of a boot; while the
+/// transfer goes on the schedulers are killed, the new one is killed too while it recovers, and an agent.
+#[test]
+fn what_was_in_progress_is_settled() {
+    let mut cluster = Cluster::builder(PROGRAMS)
+        .schedulers(1)
+        .conductors(1)
+        .transfer_ms(6_000)
+        .host(Host::new("h1"))
+        .host(Host::new("h2"))
+        .host(Host::new("h3"))
+        .start();
+    cluster.pinned_flavor("one", 1);
+    let folder = tempfile::tempdir().expect("a folder");
+    let _ = cluster.boot("a", "one", "h1");
+    let _ = cluster.boot("b", "one", "h2");
+    let early = folder.path().join("early");
+    let _ = back_up(&cluster, 0, &early, &[]);
+    let _ = cluster.boot("c", "one", "h3");
+    let moving = ["a", "b"].map(|vm| cluster.begin(&["vm", "migrate", vm, "--host", "h3"]));
+    for operation in &moving {
+        cluster.reaches(operation, "LiveMigration", "Succeeded");
+    }
+    let middle = folder.path().join("middle");
+    let _ = back_up(&cluster, 0, &middle, &[]);
+    let _ = cluster.begin(&Cluster::create("d", "one"));
+    for (name, backup) in [("one", &early), ("two", &middle)] {
+        restore_while_moving(&mut cluster, backup, &folder.path().join(name));
+        let guests = guests(&cluster);
+        for vm in ["a", "b", "c"] {
+            let hosts = &guests[vm];
+            assert_eq!(hosts.len(), 1, "{vm}: {guests:?}");
+            let (state, host) = state_of(&cluster, vm);
+            assert_eq!(
+                (&*state, host),
+                ("Active", hosts[0].as_str().into()),
+                "{vm}"
+            );
+            let _ = cluster.pins_on(vm, &hosts[0]);
+        }
+        for vm in cluster.json(&["vm", "list"]).as_array().expect("a list") {
+            let passing = ["Building", "Migrating", "Deleting"];
+            let state = vm["state"].as_str().expect("a state");
+            assert!(!passing.contains(&state), "{vm:#}");
+        }
+        let operations = cluster.json(&["operation", "list"]);
+        let mut operations = operations.as_array().expect("a list").iter();
+        assert!(
+            operations.all(|o| !o["outcome"].is_null()),
+            "something goes on"
+        );
+    }
+    // Each VM can still be moved.
+    cluster.run(&["vm", "migrate", "c", "--host", "h1"]);
+}
+
+fn restore_while_moving(cluster: &mut Cluster, backup: &Path, directory: &Path) {
+    lose_schedulers(cluster, directory);
+    let restore = ["restore", &shown(backup)];
+    let restored = cluster.schedulers[0].answer(&cluster.programs, &restore);
+    let _ = restored.with_status(0);
+    cluster.schedulers[0].start(&cluster.programs);
+    eventually("the recovery to begin", || recovery(cluster));
+    cluster.schedulers[0].kill();
+    cluster.schedulers[0].start(&cluster.programs);
+    cluster.agents[2].kill();
+    cluster.agents[2].start(&cluster.programs);
+    let ended = await_end(cluster);
+    assert_eq!(ended["conflict_count"], 0, "{ended:#}");
+}
