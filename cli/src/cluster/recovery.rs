@@ -30,12 +30,18 @@ async fn status(session: &Session) -> anyhow::Result<()> {
     if session.json() {
         return output::json(&status_json(&response));
     }
-    output::fields(&[("recovery", line(response.recovery.as_ref()))]);
+    let line = line(response.recovery.as_ref());
     let Some(recovery) = response.recovery.filter(|r| r.end_time.is_none()) else {
+        output::fields(&[("recovery", line)]);
         return Ok(());
+    };
+    let of_all = |count: u32| match response.awaited_count {
+        0 => count.to_string(),
+        _ => "not known before every host is compared".to_owned(),
     };
     let reported = response.host_count.saturating_sub(response.awaited_count);
     output::fields(&[
+        ("recovery", line),
         (
             "restored up to",
             format!("revision {}", recovery.last_revision),
@@ -44,8 +50,8 @@ async fn status(session: &Session) -> anyhow::Result<()> {
             "hosts",
             format!("{reported} of {} compared", response.host_count),
         ),
-        ("conflicts", response.conflict_count.to_string()),
-        ("differences", response.settled_count.to_string()),
+        ("conflicts", of_all(response.conflict_count)),
+        ("differences", of_all(response.settled_count)),
     ]);
     if !response.awaited_hosts.is_empty() {
         let rows = response.awaited_hosts.iter();

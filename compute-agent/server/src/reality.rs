@@ -26,6 +26,7 @@ use berth_proto::status::from_status;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
+use crate::grants::Grants;
 use crate::shell::{SchedulerLink, SchedulerRequest};
 
 /// The most claims of a host that are read.
@@ -40,6 +41,7 @@ pub(crate) struct Messenger {
     pub(crate) host: HostName,
     pub(crate) incarnation: Incarnation,
     pub(crate) driver: Arc<dyn Driver>,
+    pub(crate) grants: Grants,
 }
 
 impl Messenger {
@@ -98,7 +100,12 @@ impl Messenger {
                     .await
             }
         });
-        let expectation = read(answer.await?)?;
+        let mut response = answer.await?;
+        if let Some(terms) = response.grant_terms.take() {
+            // Before its guests are reported: what the recovered cluster grants then is valid here.
+            self.grants.learn(Some(terms));
+        }
+        let expectation = read(response)?;
         for (vm, claim) in &expectation.lost {
             tracing::warn!(
                 %vm, ?claim,

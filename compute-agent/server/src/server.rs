@@ -227,6 +227,7 @@ impl ComputeAgent {
             host: self.facts.host.clone(),
             incarnation: self.facts.incarnation,
             driver: self.driver.clone(),
+            grants: self.grants.clone(),
         };
         let (health, health_service) = tonic_health::server::health_reporter();
         let namespaces = self.facts.topology.pmem().to_vec();

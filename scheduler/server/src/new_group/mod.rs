@@ -23,6 +23,12 @@ use crate::flags::{Command, Flags};
 /// Why a command fails: the exit status, and a sentence.
 type Failure = (u8, String);
 
+/// What to do with the new directory.
+const NEXT: &str = concat!(
+    "next     start berth-scheduler on it, without --bootstrap and --join, and follow\n",
+    "         `berth cluster recovery status`\n",
+);
+
 /// The flags or the configuration are wrong.
 const WRONG_USE: u8 = 2;
 /// The command cannot be carried out.

@@ -8,7 +8,7 @@ use berth_backup::{Chain, Reader};
 use berth_domain::recovery::Cause;
 
 use super::member::{NewGroup, create, prepare};
-use super::{Failure, failed, level};
+use super::{Failure, NEXT, failed, level};
 use crate::config::Config;
 use crate::machine::{Level, Machine};
 
@@ -50,8 +50,7 @@ pub(super) fn run(
          cluster  {}\n\
          member   1 at {address}\n\
          begins   at revision {first}\n\
-         next     start berth-scheduler on it without --bootstrap and --join, and watch `berth cluster \
-         recovery status`\n",
+         {NEXT}",
         config.data_dir.display(),
         created.cluster
     ))

@@ -18,7 +18,7 @@ use berth_store::{FileDisk, Identity, Membership, recover as read_disk};
 use berth_tls::Role;
 
 use super::member::{NewGroup, create, prepare};
-use super::{CANNOT_RUN, Failure, failed, level};
+use super::{CANNOT_RUN, Failure, NEXT, failed, level};
 use crate::config::Config;
 use crate::join;
 use crate::machine::{Level, Machine};
@@ -96,9 +96,9 @@ pub(super) fn recover(config: &Config, address: &str, into: &Path) -> Result<Str
          member   1 at {address}\n\
          begins   at revision {}\n\
          {}\
-         lost     what other members had acknowledged after entry {} of term {}, if anything\n\
-         next     start berth-scheduler with --data-dir {} and without --bootstrap and --join, and watch \
-         `berth cluster recovery status`; never start a member of the old group again\n",
+         lost     what other members acknowledged after entry {} of term {}\n\
+         never    start a member of the old group again\n\
+         {NEXT}",
         survivor.identity.member_id,
         into.display(),
         created.cluster,
@@ -106,7 +106,6 @@ pub(super) fn recover(config: &Config, address: &str, into: &Path) -> Result<Str
         describe_uncommitted(&survivor.uncommitted),
         position.index,
         position.term,
-        into.display(),
     ))
 }
 

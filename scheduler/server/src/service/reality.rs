@@ -64,6 +64,7 @@ pub(super) async fn expect(
         revision: state.revision(),
         erasures: state.erasures_of(&name).iter().map(write_due).collect(),
         recovery_epoch: recovery::least_epoch(&state),
+        grant_terms: state.is_recovering().then(|| context.grant_terms(&state)),
     })
 }
 

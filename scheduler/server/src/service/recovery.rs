@@ -13,6 +13,7 @@ use tonic::Status;
 
 use super::context::Context;
 use super::keyed::Caller;
+use crate::grants;
 
 /// Takes what guests an agent has.
 pub(super) async fn report_guests(
@@ -38,9 +39,10 @@ pub(super) async fn report_guests(
     reported.map(|_| host::ReportGuestsResponse {})
 }
 
-/// Returns the least epoch that agents carry out, while the cluster recovers; otherwise 0.
+/// Returns the least epoch that agents carry out, while the cluster recovers; otherwise 0. What agents
+/// report counts with the key of the new cluster only, which its leader makes first.
 pub(super) fn least_epoch(state: &State) -> u64 {
-    match state.is_recovering() {
+    match state.is_recovering() && !grants::lacks_key(state) {
         true => era_of(state.header().epoch.0),
         false => 0,
     }

@@ -191,9 +191,9 @@ fn incomplete(state: &State) -> Refusal {
     let awaited: Vec<_> = awaited.map(|(host, _)| host.to_string()).collect();
     let shown = awaited.iter().take(8).cloned().collect::<Vec<_>>();
     let message = format!(
-        "{} hosts have not reported their guests yet: {}",
-        awaited.len(),
-        shown.join(", ")
+        "hosts that have not reported their guests yet: {} ({} in all)",
+        shown.join(", "),
+        awaited.len()
     );
     precondition("RECOVERY_INCOMPLETE", message)
         .with_hint(
