@@ -97,7 +97,7 @@ fn calls_from_before_are_refused() {
         let refusal = refusal(&effects).expect("it is refused");
         assert_eq!(refusal.reason, "STALE_EPOCH");
     }
-    assert!(report(&tell(&mut agent, token, &[here.clone()], &[])).is_some());
+    assert!(report(&tell(&mut agent, token, std::slice::from_ref(&here), &[])).is_some());
     let effects = call(&mut agent, &here, LEAST);
     assert_eq!(refusal(&effects), None, "{effects:?}");
 }
@@ -119,11 +119,14 @@ fn nothing_is_reported_while_a_call_is_in_progress() {
         if ends {
             finish(&mut agent, work);
         }
-        assert_eq!(report(&tell(&mut agent, token, &[here.clone()], &[])), None);
+        assert_eq!(
+            report(&tell(&mut agent, token, std::slice::from_ref(&here), &[])),
+            None
+        );
         // The next one follows at once, not at the usual interval.
         assert!(tick(&mut agent, 2_000).contains(&Effect::Expect));
         let token = ask(&mut agent, recovering(8));
-        let effects = tell(&mut agent, token, &[here.clone()], &[]);
+        let effects = tell(&mut agent, token, std::slice::from_ref(&here), &[]);
         assert_eq!(report(&effects).is_some(), ends);
         if !ends {
             finish(&mut agent, work);
@@ -156,7 +159,7 @@ fn the_end_of_the_recovery_is_followed() {
     let mut agent = agent(vec![here.clone()]);
     let _ = agent.step(Event::Tick { now: TimeMs(1_000) });
     let token = ask(&mut agent, recovering(7));
-    assert!(report(&tell(&mut agent, token, &[here.clone()], &[])).is_some());
+    assert!(report(&tell(&mut agent, token, std::slice::from_ref(&here), &[])).is_some());
     assert!(tick(&mut agent, 2_000).contains(&Effect::Expect));
     let expectation = Expectation {
         recovery: None,
