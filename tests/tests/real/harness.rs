@@ -8,6 +8,8 @@
 //! * A test that emulates a whole machine runs alone: it needs all CPUs. The others wait more than they
 //!   compute, and run beside each other.
 //! * A test that does not end is ended, and what it was waiting for is shown.
+//! * A test whose guest lost writes to its memory runs once more: see [`LOST_WRITES`]. A list after the
+//!   summary names it.
 //! * What a test prints is shown if it fails, unless `--nocapture` is given: it runs as a process of
 //!   its own.
 //! * The program starts itself in other roles: see [`ROLE`].
@@ -34,6 +36,17 @@ pub(crate) const ROLE: &str = "BERTH_TEST_ROLE";
 /// The last line that a role prints: a program that did nothing would end well too.
 pub(crate) const FINISHED: &str = "the role is finished";
 
+/// What the kernel of a guest prints when it stops for good.
+///
+/// An emulated guest can lose writes to its memory in a live migration, whatever Berth does: until 9.0,
+/// QEMU clears the dirty bit of a page without the entry of the virtual CPU's TLB that lets further
+/// writes to it pass unnoticed (its commit "physmem: Fix migration dirty bitmap coherency with TCG
+/// memory access"). The lists of the guest's timers break first. Guests under KVM do not have this.
+const LOST_WRITES: &str = "Kernel panic - not syncing";
+
+/// How many of the tests that took longest are named after the summary.
+const SLOWEST: usize = 12;
+
 /// How often the end of a test is looked for.
 const GLANCE: Duration = Duration::from_millis(50);
 
@@ -55,6 +68,8 @@ impl Test {
 /// Does what the arguments say with all tests, and returns the exit status.
 pub(crate) fn main(tests: &'static [Test]) -> ExitCode {
     static TURNS: Turns = Turns::new();
+    static TWICE: Mutex<Vec<&str>> = Mutex::new(Vec::new());
+    static LASTED: Mutex<Vec<(Duration, &str)>> = Mutex::new(Vec::new());
     let arguments = Arguments::from_args();
     let is_required = std::env::var("BERTH_REAL").is_ok_and(|value| value == "require");
     let runs_ignored = arguments.ignored || arguments.include_ignored;
@@ -79,13 +94,19 @@ pub(crate) fn main(tests: &'static [Test]) -> ExitCode {
                 return Err(format!("a required test cannot run here: {missing}").into());
             }
             let _turn = TURNS.take(test.emulates_a_machine());
-            match is_captured {
-                true => run_apart(&test).map_err(|error| format!("{error:#}").into()),
+            let started = Instant::now();
+            let verdict = match is_captured {
+                true => run_to_a_verdict(|| run_apart(&test)),
                 false => {
                     (test.run)();
-                    Ok(())
+                    Ok(false)
                 }
+            };
+            lock(&LASTED).push((started.elapsed(), test.name));
+            if verdict.map_err(|error| format!("{error:#}"))? {
+                lock(&TWICE).push(test.name);
             }
+            Ok(())
         };
         trials.push(Trial::test(test.name, run).with_ignored_flag(is_ignored));
     }
@@ -93,6 +114,14 @@ pub(crate) fn main(tests: &'static [Test]) -> ExitCode {
     if !arguments.list && arguments.format != Some(FormatSetting::Json) {
         for (name, missing) in &not_run {
             println!("not run: {name}: {missing}");
+        }
+        let mut lasted = std::mem::take(&mut *lock(&LASTED));
+        lasted.sort_unstable_by(|a, b| b.cmp(a));
+        for (time, name) in lasted.iter().take(SLOWEST) {
+            println!("slowest: {:4} s: {name}", time.as_secs());
+        }
+        for name in lock(&TWICE).iter() {
+            println!("ran twice: {name}: the first time the kernel of a guest stopped");
         }
     }
     conclusion.exit_code()
@@ -120,6 +149,19 @@ fn is_selected(arguments: &Arguments, test: &Test) -> bool {
         ..arguments.clone()
     };
     !filters.is_filtered_out(&Trial::test(test.name, || Ok(())))
+}
+
+/// Runs a test, and once more if a guest of it lost writes to its memory; returns whether it did.
+fn run_to_a_verdict(mut run: impl FnMut() -> Result<()>) -> Result<bool> {
+    match run() {
+        Ok(()) => Ok(false),
+        Err(error) if format!("{error:#}").contains(LOST_WRITES) => {
+            run().map(|()| true).with_context(|| {
+                format!("the kernel of a guest stopped, and this is the second run; the first: {error:#}")
+            })
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Runs a test as a process of its own; what it prints is in the error.
@@ -220,7 +262,7 @@ impl Turns {
     /// Waits until the test may run. One that runs alone is overtaken as long as there are others, so
     /// that the list has those last.
     fn take(&self, alone: bool) -> Turn<'_> {
-        let mut running = self.lock();
+        let mut running = lock(&self.running);
         let next = loop {
             match (*running, alone) {
                 (Running::Together(0), true) => break Running::Alone,
@@ -234,15 +276,15 @@ impl Turns {
         *running = next;
         Turn(self)
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, Running> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        let mut running = self.0.lock();
+        let mut running = lock(&self.0.running);
         *running = match *running {
             Running::Alone => Running::Together(0),
             Running::Together(tests) => Running::Together(tests - 1),
@@ -272,4 +314,31 @@ pub(crate) fn a_test_that_does_not_end_is_killed() {
     // Both ends of the pipe are closed when both processes have ended.
     let mut rest = Vec::new();
     printed.read_to_end(&mut rest).expect("the end of the pipe");
+}
+
+/// Goal: nothing but a guest whose kernel stopped gives a test a second run, and it gets one only.
+pub(crate) fn only_a_guest_that_lost_writes_gives_a_second_run() {
+    let panicked = format!("the guest does not say \"up\"; its console: {LOST_WRITES}: oops");
+    let verdict = |answers: &[Option<&str>]| {
+        let mut runs = answers.iter();
+        let verdict = run_to_a_verdict(|| match runs.next().expect("no further run") {
+            Some(error) => bail!("{error}"),
+            None => Ok(()),
+        });
+        (verdict.map_err(|error| format!("{error:#}")), runs.len())
+    };
+    assert_eq!(verdict(&[None]), (Ok(false), 0));
+    assert_eq!(verdict(&[Some(&panicked), None]), (Ok(true), 0));
+    let (error, left) = verdict(&[Some("the guest is silent"), None]);
+    assert_eq!(
+        (error.unwrap_err().as_str(), left),
+        ("the guest is silent", 1)
+    );
+    let (error, left) = verdict(&[Some(&panicked), Some("the second error"), None]);
+    let error = error.unwrap_err();
+    assert!(
+        error.contains(&panicked) && error.contains("the second error"),
+        "{error}"
+    );
+    assert_eq!(left, 1);
 }

@@ -63,6 +63,7 @@ macro_rules! test {
 #[rustfmt::skip]
 const TESTS: &[Test] = &[
     test!(harness::a_test_that_does_not_end_is_killed, []),
+    test!(harness::only_a_guest_that_lost_writes_gives_a_second_run, []),
 
     test!(lab::machines_see_each_other_by_name_and_nothing_is_left_of_them, [Namespaces]),
     test!(lab::a_pinned_guest_migrates_to_other_cpus_and_goes_on_counting, [Hypervisor]),
