@@ -222,7 +222,7 @@ fn free(summary: &HostSummary, class: &str) -> String {
 }
 
 /// Describes a domain without a claim, and what to do about it.
-fn unknown(domain: &Unknown) -> String {
+fn unknown(domain: &Unknown, is_orphan: bool) -> String {
     let (name, uuid) = (&domain.name, domain.uuid);
     if !domain.is_ours {
         return format!(
@@ -235,10 +235,11 @@ fn unknown(domain: &Unknown) -> String {
     } else {
         format!(", keeps CPUs {cpus}")
     };
-    format!(
-        "{name} ({uuid}), made by Berth, has no claim{held}: stop it on the host if it is not \
-         needed"
-    )
+    let advice = match is_orphan {
+        true => "may be the only copy of its guest: save what is needed, then remove it with virsh",
+        false => "stop it on the host if it is not needed",
+    };
+    format!("{name} ({uuid}), made by Berth, has no claim{held}: {advice}")
 }
 
 /// Returns the state of a host as a word.
@@ -248,6 +249,7 @@ pub(crate) fn state(host: &Host) -> &'static str {
     }
     match (host.liveness, host.cordoned, &host.shape_refused) {
         (Liveness::Down, _, _) => "DOWN",
+        (Liveness::Up, _, _) if host.unreported => "UNREPORTED",
         (Liveness::Up, true, _) => "CORDONED",
         (Liveness::Up, false, Some(_)) => "SHAPE_REFUSED",
         (Liveness::Up, false, None) => "UP",
@@ -311,7 +313,9 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
         fields.push(("hit", format!("vm {vm}: {}", hit.reason)));
     }
     for domain in &host.unknown {
-        fields.push(("unknown guest", unknown(domain)));
+        let is_orphan = host.orphans.contains(&domain.uuid);
+        let label = if is_orphan { "orphan" } else { "unknown guest" };
+        fields.push((label, unknown(domain, is_orphan)));
     }
     for failed in &host.failed_volumes {
         let (name, why) = (&failed.display_name, &failed.why);

@@ -205,6 +205,8 @@ mod tests {
             compared: 0,
             hit: Default::default(),
             failed_volumes: Vec::new(),
+            unreported: false,
+            orphans: Default::default(),
             registered_version: crate::version::ServiceVersion::OLDEST,
             fenced: fenced.map(|reported_since| Fenced {
                 method: Method::Operator,

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use crate::fence::Fenced;
 use crate::host_rule::HostRule;
@@ -123,6 +124,14 @@ pub struct Host {
     /// that was left out, and the agent registers again once the cluster version is raised. Written
     /// from [`ServiceVersion::FINALIZE_UPGRADE`] on; before that, the oldest.
     pub registered_version: ServiceVersion,
+    /// Whether its guests are not known since the cluster recovered: its agent has not reported them
+    /// yet. Nothing new is placed here until it has.
+    #[serde(default)]
+    pub unreported: bool,
+    /// Those of `unknown` that were here when the cluster recovered, by UUID, and that may be the only
+    /// copies of their guests: none is stopped because of a comparison.
+    #[serde(default)]
+    pub orphans: BTreeSet<Uuid>,
 }
 
 impl Host {
@@ -155,6 +164,7 @@ impl Host {
             && !self.cordoned
             && self.shape_refused.is_none()
             && self.fenced.is_none()
+            && !self.unreported
     }
 }
 

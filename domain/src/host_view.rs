@@ -385,6 +385,8 @@ impl HostView {
             hit: _,
             failed_volumes: _,
             registered_version: _,
+            unreported,
+            orphans: _,
         } = &*self.host;
         let HostReport {
             agent_address: _,
@@ -405,7 +407,7 @@ impl HostView {
         } = report;
         let mut hasher = DefaultHasher::new();
         (liveness, cordoned, shape_refused.is_some()).hash(&mut hasher);
-        fenced.is_some().hash(&mut hasher);
+        (fenced.is_some(), unreported).hash(&mut hasher);
         (service_version, driver, topology, storage_id, platform).hash(&mut hasher);
         (&self.inventories, &self.traits, &self.aggregates).hash(&mut hasher);
         hasher.finish()

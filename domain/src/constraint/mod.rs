@@ -6,6 +6,7 @@
 //! | the host's agent reports | [`liveness`] |
 //! | no operator cordoned it | [`cordon`] |
 //! | it is not fenced | [`fenced`] |
+//! | its guests are known since the cluster recovered | [`reported`] |
 //! | its agent reports a shape that its guests fit | [`shape`] |
 //! | it has the qualities, and not the forbidden ones | [`traits`] |
 //! | its CPUs are not for one guest and for all at the same time | [`cpu_kinds`] |
@@ -38,6 +39,7 @@ pub mod image;
 mod leaving;
 pub mod liveness;
 pub mod memory;
+pub mod reported;
 pub mod shape;
 pub mod storage;
 pub mod traits;
@@ -63,8 +65,9 @@ pub const HOST_RULES: [Rule; 3] = [elsewhere::check, group::check, volumes::chec
 
 /// The other rules but counted capacity and the exact fit: they look only at what hosts of one
 /// [class](HostView::class) have in common.
-pub const CLASS_RULES: [Rule; 11] = [
+pub const CLASS_RULES: [Rule; 12] = [
     fenced::check,
+    reported::check,
     liveness::check,
     cordon::check,
     shape::check,

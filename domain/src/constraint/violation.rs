@@ -121,6 +121,8 @@ pub enum Violation {
     Counted,
     /// It was fenced, and its agent has not come back clean.
     Fenced,
+    /// Its agent has not reported its guests since the cluster recovered.
+    Unreported,
     /// Guests that no claim is for hold what it would need.
     HeldByUnknown {
         /// Their names.
@@ -166,6 +168,7 @@ impl Violation {
             Self::Fit(refusal) => refusal.cause(),
             Self::Counted => "CLAIM_MISCOUNTED",
             Self::Fenced => "HOST_FENCED",
+            Self::Unreported => "HOST_NOT_REPORTED",
             Self::HeldByUnknown { .. } => "HELD_BY_UNKNOWN_GUEST",
             Self::Feature(_) => TOO_OLD,
             Self::VolumeElsewhere { .. } => "VOLUME_ELSEWHERE",
@@ -223,6 +226,7 @@ impl Violation {
             | Self::AntiAffinity { .. }
             | Self::Counted
             | Self::Fenced
+            | Self::Unreported
             | Self::HeldByUnknown { .. }
             | Self::Feature(_)
             | Self::VolumeElsewhere { .. }
@@ -256,6 +260,7 @@ impl Violation {
             Self::ShapeRefused => (1, 2, 0, 0),
             Self::Fenced => (1, 4, 0, 0),
             Self::HeldByUnknown { .. } => (1, 5, 0, 0),
+            Self::Unreported => (1, 6, 0, 0),
             Self::CpuKinds { .. } => (1, 3, 0, 0),
             Self::TraitMissing(_) | Self::TraitForbidden(_) => (2, 0, 0, 0),
             Self::DisksNotShared { .. } => (2, 1, 0, 0),
@@ -312,6 +317,7 @@ impl Violation {
             | Self::Affinity { .. }
             | Self::AntiAffinity { .. }
             | Self::Fenced
+            | Self::Unreported
             | Self::HeldByUnknown { .. }
             | Self::Feature(_)
             | Self::VolumeElsewhere { .. }
@@ -469,6 +475,9 @@ impl fmt::Display for Violation {
             Self::Fit(refusal) => refusal.fmt(f),
             Self::Counted => f.write_str("the claim does not count what the guest takes"),
             Self::Fenced => f.write_str("it was fenced, and has not come back clean"),
+            Self::Unreported => {
+                f.write_str("its agent has not reported its guests since the cluster recovered")
+            }
             Self::HeldByUnknown { guests, cpus } => {
                 let what = if cpus.is_empty() {
                     "pages or devices are".to_owned()

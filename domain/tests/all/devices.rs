@@ -236,6 +236,8 @@ fn source(devices: Vec<PciDevice>) -> Host {
         compared: 0,
         hit: Default::default(),
         failed_volumes: Vec::new(),
+        unreported: false,
+        orphans: Default::default(),
         registered_version: ServiceVersion::OLDEST,
     }
 }

@@ -114,6 +114,8 @@ impl From<&Host> for v1::Host {
                 ServiceVersion::OLDEST => 0,
                 version => version.0,
             },
+            unreported: host.unreported,
+            orphans: host.orphans.iter().map(ToString::to_string).collect(),
         }
     }
 }
@@ -140,6 +142,10 @@ impl TryFrom<v1::Host> for Host {
                 .map(|name| field::name(name, "hit_claims"))
                 .collect::<Result<_, _>>()?,
             failed_volumes: field::each(wire.failed_volumes, "failed_volumes", FAILED_MAX)?,
+            unreported: wire.unreported,
+            orphans: (wire.orphans.iter())
+                .map(|uuid| field::uuid(uuid, "orphans"))
+                .collect::<Result<_, _>>()?,
         })
     }
 }

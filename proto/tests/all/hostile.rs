@@ -262,6 +262,8 @@ fn host(report: HostReport) -> Host {
         compared: 0,
         hit: Default::default(),
         failed_volumes: Vec::new(),
+        unreported: false,
+        orphans: Default::default(),
         registered_version: berth_domain::version::ServiceVersion::OLDEST,
     }
 }

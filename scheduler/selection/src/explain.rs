@@ -245,6 +245,7 @@ fn phrase(cause: &str) -> String {
         "AFFINITY" => "without the other members of its server group",
         "ANTI_AFFINITY" => "with enough members of its server group",
         "HOST_FENCED" => "fenced",
+        "HOST_NOT_REPORTED" => "whose guests are not reported since the cluster recovered",
         "VOLUME_ELSEWHERE" => "without its volumes",
         "HELD_BY_UNKNOWN_GUEST" => "where unknown guests hold what it needs",
         "CELLS" => "with too few NUMA nodes",

@@ -113,6 +113,7 @@ impl State {
             return Vec::new();
         }
         let lost = host.unknown.iter().filter(|domain| domain.is_ours);
+        let lost = lost.filter(|domain| !host.orphans.contains(&domain.uuid));
         let lost = lost.filter(|domain| {
             let is_gone = |claim| !self.claim(claim).is_some_and(|claim| claim.is_in_use());
             domain.claim.is_none_or(is_gone) && !self.is_awaited(host, domain)
@@ -213,8 +214,11 @@ impl State {
         if unknown == host.unknown && !lifts {
             return None;
         }
+        let mut orphans = host.orphans.clone();
+        orphans.retain(|orphan| unknown.iter().any(|domain| domain.uuid == *orphan));
         let mut after = Host {
             unknown,
+            orphans,
             compared: comparison.basis,
             generation: host.generation.next(),
             ..(**host).clone()

@@ -4,10 +4,10 @@
 //! It changes no replicated state: [`State::recovered`] makes the first state of a new group, before
 //! there is a log. What settles guests is in [`crate::apply`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use berth_domain::host::Host;
-use berth_domain::id::{ClusterId, Epoch, Generation, TimeMs};
+use berth_domain::host::{Host, HostReport};
+use berth_domain::id::{ClusterId, Epoch, Generation, Incarnation, TimeMs};
 use berth_domain::name::{HostName, VmName};
 use berth_domain::recovery::{Cause, GENERATION_JUMP, Recovery, next_era};
 use berth_domain::refusal::Refusal;
@@ -138,6 +138,13 @@ impl State {
         self.header.recovery.is_some_and(|r| r.is_running())
     }
 
+    /// Returns whether the agent of a host is to report its guests: in a recovery, or after it where it
+    /// has not done so.
+    #[must_use]
+    pub fn has_unreported_guests(&self, host: &Host) -> bool {
+        self.is_recovering() || (host.unreported && self.header.recovery.is_some())
+    }
+
     /// Returns how far each host is in a recovery.
     #[must_use]
     pub fn recovery_progress(&self) -> BTreeMap<HostName, Progress> {
@@ -261,15 +268,24 @@ impl Transaction<'_, NoJournal> {
         self.leap_others();
     }
 
-    /// What was known of hosts is outdated: a fenced one may be back, an unknown guest gone.
+    /// What was known of hosts is outdated: a fenced one may be back, an unknown guest gone; an agent may
+    /// have taken back its promise to stop its guests, or report another shape. So each registers again.
     fn leap_hosts(&mut self) {
         let compared = self.state.header.revision;
         let hosts: Vec<_> = self.state.hosts.values().cloned().collect();
         for view in hosts {
             let host = (*view.host).clone();
+            let report = HostReport {
+                incarnation: Incarnation(Uuid::nil()),
+                self_fence_ms: 0,
+                ..host.report
+            };
             self.put_host(Host {
+                report,
                 fenced: None,
                 unknown: Vec::new(),
+                unreported: true,
+                orphans: BTreeSet::new(),
                 compared,
                 generation: leap(host.generation),
                 ..host

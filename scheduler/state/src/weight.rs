@@ -391,6 +391,8 @@ fn of_host(host: &Host) -> u64 {
         hit,
         failed_volumes,
         registered_version: _,
+        unreported: _,
+        orphans,
     } = host;
     RECORD
         + text(name.as_str())
@@ -400,6 +402,7 @@ fn of_host(host: &Host) -> u64 {
         + each(unknown, of_unknown)
         + each(hit, |_| 0)
         + each(failed_volumes, of_failed)
+        + each(orphans, |_| 0)
 }
 
 /// Returns what the report of a host counts, which is limited too.

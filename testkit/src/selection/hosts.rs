@@ -107,6 +107,8 @@ pub fn host(text: &str, topology: &Arc<HostTopology>) -> Host {
         compared: 0,
         hit: Default::default(),
         failed_volumes: Vec::new(),
+        unreported: false,
+        orphans: Default::default(),
         registered_version: ServiceVersion::OLDEST,
     }
 }

@@ -276,7 +276,7 @@ fn benign_text(message: &str, field: &str, round: usize) -> String {
         (
             _,
             "uid" | "uuid" | "incarnation" | "vm_uid" | "request_id" | "aggregates" | "disk_id"
-            | "cluster_id",
+            | "orphans" | "cluster_id",
         ) => "UUID",
         ("PmemNamespace" | "PmemDevice", "resource_class") => "CUSTOM_PMEM_NAMESPACE_A",
         (_, "resource_class") => "CUSTOM_A",

@@ -665,6 +665,7 @@ pub(crate) fn host() -> impl Strategy<Value = Host> {
         (any::<bool>(), option::of(id()), option::of("[a-z ]{1,12}")),
         generation(),
         (time(), option::of(fenced()), reality(), version()),
+        (any::<bool>(), vec(any::<u128>(), 0..3)),
     )
         .prop_map(
             |(
@@ -675,6 +676,7 @@ pub(crate) fn host() -> impl Strategy<Value = Host> {
                 closed,
                 generation,
                 (created_at, fenced, reality, under),
+                (unreported, orphans),
             )| Host {
                 name,
                 provider,
@@ -691,6 +693,8 @@ pub(crate) fn host() -> impl Strategy<Value = Host> {
                 hit: reality.2,
                 failed_volumes: reality.3,
                 registered_version: under.max(ServiceVersion::OLDEST),
+                unreported,
+                orphans: orphans.into_iter().map(Uuid::from_u128).collect(),
             },
         )
 }

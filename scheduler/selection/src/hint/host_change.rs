@@ -218,6 +218,7 @@ fn is_closed(violation: &Violation) -> bool {
         | Violation::Down
         | Violation::ShapeRefused
         | Violation::Fenced
+        | Violation::Unreported
         | Violation::HeldByUnknown { .. } => true,
         Violation::Version { .. }
         | Violation::VersionHere { .. }
@@ -249,7 +250,7 @@ fn steps(refused: &Refused<'_>) -> Vec<OpenStep> {
     let all = [
         (host.cordoned, OpenStep::Uncordon),
         (
-            host.liveness == Liveness::Down || host.fenced.is_some(),
+            host.liveness == Liveness::Down || host.fenced.is_some() || host.unreported,
             OpenStep::StartAgent,
         ),
         (host.shape_refused.is_some(), OpenStep::RestoreShape),
@@ -268,6 +269,7 @@ fn opened(view: &HostView, steps: &[OpenStep]) -> HostView {
             OpenStep::StartAgent => {
                 host.liveness = Liveness::Up;
                 host.fenced = None;
+                host.unreported = false;
             }
             OpenStep::RestoreShape => host.shape_refused = None,
             OpenStep::StopUnknownGuests => {}
@@ -290,6 +292,7 @@ fn one_more(view: &HostView) -> Option<HostView> {
     host.liveness = Liveness::Up;
     host.fenced = None;
     host.shape_refused = None;
+    host.unreported = false;
     host.unknown = Vec::new();
     let mut new = HostView::under(Arc::new(host), view.rule, []);
     new.set_aggregates(Arc::clone(&view.aggregates));

@@ -382,6 +382,7 @@ fn is_occupied(violation: &Violation) -> bool {
         | Violation::Affinity { .. }
         | Violation::Counted
         | Violation::Fenced
+        | Violation::Unreported
         | Violation::HeldByUnknown { .. }
         | Violation::Feature(_)
         | Violation::VolumeElsewhere { .. }

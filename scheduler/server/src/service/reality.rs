@@ -63,8 +63,8 @@ pub(super) async fn expect(
         fenced: host.fenced.is_some(),
         revision: state.revision(),
         erasures: state.erasures_of(&name).iter().map(write_due).collect(),
-        recovery_epoch: recovery::least_epoch(&state),
-        grant_terms: state.is_recovering().then(|| context.grant_terms(&state)),
+        recovery_epoch: recovery::least_epoch(&state, host),
+        grant_terms: (state.has_unreported_guests(host)).then(|| context.grant_terms(&state)),
     })
 }
 

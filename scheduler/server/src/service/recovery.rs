@@ -2,6 +2,7 @@
 //!
 //! Invariant: a report that changes nothing is no entry of the log.
 
+use berth_domain::host::Host;
 use berth_domain::id::Incarnation;
 use berth_domain::name::HostName;
 use berth_domain::recovery::{GUESTS_MAX, ReportedGuest, era_of};
@@ -39,10 +40,11 @@ pub(super) async fn report_guests(
     reported.map(|_| host::ReportGuestsResponse {})
 }
 
-/// Returns the least epoch that agents carry out, while the cluster recovers; otherwise 0. What agents
-/// report counts with the key of the new cluster only, which its leader makes first.
-pub(super) fn least_epoch(state: &State) -> u64 {
-    match state.is_recovering() && !grants::lacks_key(state) {
+/// Returns the least epoch that the agent of a host carries out, while its guests are to be reported;
+/// otherwise 0. What agents report counts with the key of the new cluster only, which its leader makes
+/// first.
+pub(super) fn least_epoch(state: &State, host: &Host) -> u64 {
+    match state.has_unreported_guests(host) && !grants::lacks_key(state) {
         true => era_of(state.header().epoch.0),
         false => 0,
     }

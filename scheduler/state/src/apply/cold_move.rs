@@ -65,6 +65,7 @@ impl<J: Journal> Transaction<'_, J> {
             let message = format!("vm {} is on no host", vm.name);
             return Err(precondition("NO_CLAIM", message).with("vm", &vm.name));
         };
+        self.examine_orphans(&vm, &kind)?;
         self.examine_new_operation(begin.operation, begin.lease)?;
         if self.state.migration(begin.migration).is_some() {
             return Err(exists("migration", begin.migration));

@@ -28,6 +28,7 @@ impl<J: Journal> Transaction<'_, J> {
             return Err(vm_busy(name, operation));
         }
         let state = transition(&vm, Event::DeleteBegan)?;
+        self.examine_orphans(&vm, &Kind::Delete)?;
         self.examine_new_operation(id, lease)?;
         // Where it left disks on the source, what it had there is kept until they are deleted.
         if !self.resize_of(&vm).is_some_and(|m| m.fetches_disks) {

@@ -45,7 +45,10 @@ impl<J: Journal> Transaction<'_, J> {
             ));
         }
         self.examine_host_traits(name, report)?;
-        self.examine_namespaces(name, report)?;
+        // A VM of the time before may have a namespace that was taken out since.
+        if !self.state.is_recovering() {
+            self.examine_namespaces(name, report)?;
+        }
         examine_regions(name, report)?;
         self.examine_reported_names(name, report)?;
         self.examine_report_size(name, report)?;
@@ -175,6 +178,9 @@ impl<J: Journal> Transaction<'_, J> {
             hit: BTreeSet::new(),
             failed_volumes: Vec::new(),
             registered_version: self.registering_under(),
+            // It may have been added in the time that is lost, and have guests.
+            unreported: self.state.header.recovery.is_some() && report.runs_guests(),
+            orphans: BTreeSet::new(),
         });
         self.settle_regions(name);
         self.take_volumes_back(name);

@@ -54,6 +54,7 @@ impl<J: Journal> Transaction<'_, J> {
                 format!("vm {} is on no host", vm.name),
             ));
         };
+        self.examine_orphans(&vm, &kind)?;
         self.examine_new_operation(begin.operation, begin.lease)?;
         if self.state.migration(begin.migration).is_some() {
             return Err(exists("migration", begin.migration));

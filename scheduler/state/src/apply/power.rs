@@ -14,9 +14,10 @@ use berth_domain::name::{HostName, VmName};
 use berth_domain::operation::{Advice, GuestPower, Kind, Operation, Outcome};
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::version::power_gate;
-use berth_domain::vm::{Event, Vm, VmSpec, check_image_name};
+use berth_domain::vm::{Event, State, Vm, VmSpec, check_image_name};
 
 use super::operation::transition;
+use super::recovery::GUEST_RUNS_TWICE;
 use crate::command::LeaseRequest;
 use crate::refusals::{invalid, precondition, vm_busy};
 use crate::reply::Reply;
@@ -56,10 +57,19 @@ impl<J: Journal> Transaction<'_, J> {
         }
         let host = examine_state(&vm, kind)?;
         self.examine_host(host)?;
+        if !matches!(kind, Kind::Stop { .. } | Kind::Snapshot { .. }) {
+            self.examine_orphans(&vm, kind)?;
+        }
         self.examine_wish(&vm, kind)?;
         self.examine_new_operation(id, lease)?;
         let operation = self.new_operation(id, kind.clone(), name, lease);
+        let (state, error) = match resumes(&vm, kind) {
+            true => (State::Stopped, None),
+            false => (vm.state, vm.error.clone()),
+        };
         self.put_vm(Vm {
+            state,
+            error,
             operation: Some(id),
             generation: vm.generation.next(),
             ..(*vm).clone()
@@ -173,11 +183,18 @@ impl<J: Journal> Transaction<'_, J> {
     }
 }
 
+/// Returns whether a VM in ERROR is started because it ran twice: once the other guest is removed, it
+/// goes on where it is recorded, if its guest does not run there already.
+fn resumes(vm: &Vm, kind: &Kind) -> bool {
+    let ran_twice = (vm.error.as_ref()).is_some_and(|why| why.reason == GUEST_RUNS_TWICE);
+    vm.state == State::Error && ran_twice && *kind == Kind::Start
+}
+
 /// Says whether this may be begun as the VM is, and returns its host.
 fn examine_state<'v>(vm: &'v Vm, kind: &Kind) -> Result<&'v HostName, Refusal> {
     let held = vm.host.as_ref().filter(|_| vm.claim.is_some());
     if let Some(host) = held
-        && kind.works_in(vm.state)
+        && (kind.works_in(vm.state) || resumes(vm, kind))
     {
         return Ok(host);
     }

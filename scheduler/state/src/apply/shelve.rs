@@ -34,6 +34,7 @@ impl<J: Journal> Transaction<'_, J> {
         lease: &LeaseRequest,
     ) -> Result<Reply, Refusal> {
         let vm = self.idle_vm(name, &Kind::Shelve)?;
+        self.examine_orphans(&vm, &Kind::Shelve)?;
         self.examine_new_operation(id, lease)?;
         if let Some(host) = &vm.host {
             self.can_stop_and_start(host)?;
@@ -64,6 +65,7 @@ impl<J: Journal> Transaction<'_, J> {
 
     pub(super) fn begin_unshelve(&mut self, begin: &Begin<'_>) -> Result<Reply, Refusal> {
         let vm = self.idle_vm(begin.vm, &Kind::Unshelve)?;
+        self.examine_orphans(&vm, &Kind::Unshelve)?;
         self.examine_new_operation(begin.operation, begin.lease)?;
         let purpose = Purpose {
             vm: begin.vm,

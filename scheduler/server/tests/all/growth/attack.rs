@@ -217,7 +217,7 @@ impl Attacker {
             let revision = state.revision();
             let command = Command::ReportGuests {
                 host: host_name(HOST),
-                incarnation: self.incarnation(),
+                incarnation: state.hosts()[&host_name(HOST)].host.report.incarnation,
                 basis: revision,
                 guests,
             };

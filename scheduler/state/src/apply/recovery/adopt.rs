@@ -138,8 +138,11 @@ impl<J: Journal> Transaction<'_, J> {
         })
     }
 
-    /// Returns whether no host has the guest of a VM.
+    /// Returns whether no host has the guest of a VM. After the recovery nothing is known of the others.
     fn is_off(&self, vm: &Vm) -> bool {
+        if !self.state.is_recovering() {
+            return false;
+        }
         let mut reports = self.state.recovered_hosts.values();
         !reports.any(|report| {
             let others = &mut report.others.iter();
@@ -157,6 +160,7 @@ impl<J: Journal> Transaction<'_, J> {
         idle: &mut BTreeSet<ClaimId>,
         outcome: &mut RecoveryOutcome,
     ) {
+        self.take_back_erasures(&stray.seat.host, &stray.held());
         let claim = claims_in_the_way(self.state, &stray, idle).and_then(|claims| {
             for id in claims {
                 idle.remove(&id);
@@ -226,6 +230,7 @@ impl<J: Journal> Transaction<'_, J> {
         let vm = self.state.claim(id).and_then(|c| self.state.vm(&c.vm));
         let Some(vm) = vm.cloned() else { return };
         self.unbind(&vm, None);
+        self.take_back_erasures(&stray.seat.host, &stray.held());
         let message = format!(
             "no host has the guest of vm {}, and vm {} runs on host {} with what it had there",
             vm.name, stray.vm.name, stray.seat.host
@@ -252,22 +257,22 @@ fn claims_in_the_way(
     };
     // First one that suffices, then those that have the same CPUs or devices.
     for id in idle.iter().filter(here) {
-        if claim_for(&without(state, *id), stray).is_ok() {
+        if claim_for(&without(state, *id, stray), stray).is_ok() {
             return Ok(vec![*id]);
         }
     }
     let (mut rest, mut taken) = (state.clone(), Vec::new());
     for id in idle.iter().filter(here) {
         if overlaps(state, *id, &stray.held()) {
-            rest = without(&rest, *id);
+            rest = without(&rest, *id, stray);
             taken.push(*id);
         }
     }
     claim_for(&rest, stray).map(|_| taken).map_err(|_| refusal)
 }
 
-/// Returns a state without a claim.
-fn without(state: &State, id: ClaimId) -> State {
+/// Returns a state without a claim, in favour of a guest.
+fn without(state: &State, id: ClaimId, stray: &Stray) -> State {
     let mut state = state.clone();
     let mut trial = Transaction {
         state: &mut state,
@@ -276,11 +281,12 @@ fn without(state: &State, id: ClaimId) -> State {
         left_names: LeftNames::default(),
     };
     trial.release(id);
+    trial.take_back_erasures(&stray.seat.host, &stray.held());
     state
 }
 
 /// Returns whether a claim has CPUs or devices that a guest holds.
-fn overlaps(state: &State, id: ClaimId, held: &Assignment) -> bool {
+pub(super) fn overlaps(state: &State, id: ClaimId, held: &Assignment) -> bool {
     let Some(claim) = state.claim(id) else {
         return false;
     };

@@ -8,6 +8,8 @@
 //! |---|---|
 //! | [`settle`] | VMs whose guests are where the state has a claim for them, or nowhere |
 //! | [`adopt`] | guests elsewhere, or without a VM: what they hold is claimed |
+//! | [`late`] | hosts that report after the recovery |
+//! | [`left`] | what is left on a host: guests without a VM, and contents of persistent memory |
 //! | [`gate`] | what is refused meanwhile |
 //!
 //! Invariant: no operation that was in progress goes on, and no guest that is somewhere is forgotten: it
@@ -15,6 +17,8 @@
 
 mod adopt;
 mod gate;
+mod late;
+mod left;
 mod settle;
 
 use std::collections::BTreeSet;
@@ -28,6 +32,7 @@ use berth_domain::refusal::{Code, Refusal};
 use berth_domain::vm::VmSpec;
 
 pub use self::gate::RECOVERING;
+pub(crate) use self::left::GUEST_RUNS_TWICE;
 use crate::recovery::{Progress, RecoveryOutcome};
 use crate::refusals::{invalid, precondition};
 use crate::reply::Reply;
@@ -106,7 +111,7 @@ impl State {
 }
 
 impl<J: Journal> Transaction<'_, J> {
-    /// Takes what a host reports.
+    /// Takes what a host reports. After the recovery it is settled at once.
     pub(super) fn report_guests(
         &mut self,
         name: &HostName,
@@ -114,10 +119,11 @@ impl<J: Journal> Transaction<'_, J> {
         basis: u64,
         guests: &[ReportedGuest],
     ) -> Result<Reply, Refusal> {
-        let recovery = self.state.header.recovery.filter(|r| r.is_running());
-        let recovery = recovery.ok_or_else(not_recovering)?;
         let view = self.state.host(name);
         let host = &view.ok_or_else(|| Refusal::not_found("host", name))?.host;
+        let recovery = self.state.header.recovery;
+        let recovery = recovery.filter(|recovery| recovery.is_running() || host.unreported);
+        let recovery = recovery.ok_or_else(not_recovering)?;
         if host.report.incarnation != incarnation {
             let message = format!("another run of the agent of host {name} has registered");
             return Err(precondition("STALE_INCARNATION", message).with("host", name));
@@ -136,7 +142,10 @@ impl<J: Journal> Transaction<'_, J> {
             return Err(Refusal::new(Code::Aborted, "STALE_COMPARISON", message));
         }
         let report = self.state.reported(name, incarnation, basis, guests);
-        self.put_recovered_host(report);
+        match recovery.is_running() {
+            true => drop(self.put_recovered_host(report)),
+            false => self.settle_late(&report),
+        }
         let view = self.state.host(name).expect("it has reported");
         Ok(Reply::Host(view.host.clone()))
     }
@@ -176,6 +185,11 @@ fn is_live(state: DomainState) -> bool {
         | DomainState::PostCopyBroken => true,
         DomainState::Absent | DomainState::Prepared | DomainState::Stopped => false,
     }
+}
+
+/// Returns whether a hypervisor has the guest, be it on or off.
+fn is_here(state: DomainState) -> bool {
+    is_live(state) || state == DomainState::Stopped
 }
 
 fn not_recovering() -> Refusal {

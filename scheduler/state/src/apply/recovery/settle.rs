@@ -6,21 +6,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use berth_domain::agent::DomainState;
 use berth_domain::claim::{Claim, Owner, State as ClaimState};
-use berth_domain::host::Host;
 use berth_domain::id::{ClaimId, VmUid};
 use berth_domain::migration::{self, Migration};
 use berth_domain::name::HostName;
 use berth_domain::operation::drain::Progress;
 use berth_domain::operation::{Kind, Outcome, Subject};
-use berth_domain::reality::{UNKNOWN_MAX, Unknown};
 use berth_domain::recovery::RecoveredHost;
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::vm::{State as VmState, Vm, VmSpec};
 
 use super::adopt::Stray;
-use super::{Seat, is_live};
+use super::left::GUEST_RUNS_TWICE;
+use super::{Seat, is_here, is_live};
 use crate::check::spec_of;
 use crate::recovery::{Conflict, RecoveryOutcome, Settled, is_dead};
 use crate::request::CLUSTER_RESTORED;
@@ -30,7 +28,8 @@ impl<J: Journal> Transaction<'_, J> {
     /// Settles every guest as the hosts have reported.
     pub(crate) fn settle_recovery(&mut self) -> RecoveryOutcome {
         let mut outcome = RecoveryOutcome::default();
-        let mut seats = self.seats();
+        let reports = self.reports();
+        let mut seats = self.seats(&reports);
         self.end_drains();
         // The claims that VMs without guests keep.
         let mut idle = BTreeSet::new();
@@ -47,7 +46,10 @@ impl<J: Journal> Transaction<'_, J> {
                         strays.push(Stray::of_vm(&vm, seat.clone()));
                     }
                 },
-                several => self.leave_twice(&vm, several, &mut outcome),
+                several => {
+                    let hosts = several.iter().map(|seat| seat.host.clone()).collect();
+                    self.leave_twice(&vm, hosts, &mut outcome);
+                }
             }
         }
         for stray in strays {
@@ -56,14 +58,16 @@ impl<J: Journal> Transaction<'_, J> {
         for (uid, seats) in seats {
             self.add(uid, &preferred(seats), &mut idle, &mut outcome);
         }
-        self.record_unknown();
+        for report in &reports {
+            self.record_left(report);
+        }
         outcome
     }
 
     /// Returns where guests are.
-    fn seats(&self) -> BTreeMap<VmUid, Vec<Seat>> {
+    pub(super) fn seats(&self, reports: &[Arc<RecoveredHost>]) -> BTreeMap<VmUid, Vec<Seat>> {
         let mut seats: BTreeMap<VmUid, Vec<Seat>> = BTreeMap::new();
-        for report in self.reports() {
+        for report in reports {
             for id in &report.running {
                 let claim = self.state.claim(*id);
                 let Some(vm) = claim.and_then(|claim| self.state.vm(&claim.vm)) else {
@@ -105,7 +109,7 @@ impl<J: Journal> Transaction<'_, J> {
     }
 
     /// Returns the claim of the VM that a guest is on, with what it holds.
-    fn own_claim(&self, vm: &Vm, seat: &Seat) -> Option<ClaimId> {
+    pub(super) fn own_claim(&self, vm: &Vm, seat: &Seat) -> Option<ClaimId> {
         let claim = self.state.claim(seat.claim?)?;
         let holds = seat.held.as_ref();
         let is_own = claim.is_in_use()
@@ -161,7 +165,13 @@ impl<J: Journal> Transaction<'_, J> {
     }
 
     /// The guest is on a claim of its VM.
-    fn keep_on(&mut self, vm: &Vm, claim: ClaimId, is_live: bool, outcome: &mut RecoveryOutcome) {
+    pub(super) fn keep_on(
+        &mut self,
+        vm: &Vm,
+        claim: ClaimId,
+        is_live: bool,
+        outcome: &mut RecoveryOutcome,
+    ) {
         if vm.state == VmState::Resized && vm.claim == Some(claim) {
             self.stand(vm);
             return;
@@ -282,13 +292,24 @@ impl<J: Journal> Transaction<'_, J> {
     }
 
     /// Several hosts have the guest: its VM stays where it is recorded, in ERROR.
-    fn leave_twice(&mut self, vm: &Vm, seats: &[Seat], outcome: &mut RecoveryOutcome) {
+    pub(super) fn leave_twice(
+        &mut self,
+        vm: &Vm,
+        hosts: Vec<HostName>,
+        outcome: &mut RecoveryOutcome,
+    ) {
         self.unbind(vm, vm.claim);
-        let hosts: Vec<HostName> = seats.iter().map(|seat| seat.host.clone()).collect();
         let names: Vec<_> = hosts.iter().map(ToString::to_string).collect();
         let message = format!("hosts {} have guests of vm {}", names.join(", "), vm.name);
-        let why = Refusal::new(Code::FailedPrecondition, "GUEST_RUNS_TWICE", message)
-            .with_hint("stop all but one of them on their hosts");
+        let why = Refusal::new(Code::FailedPrecondition, GUEST_RUNS_TWICE, message);
+        let why = why.with_hint(match &vm.host {
+            Some(host) => format!(
+                "remove the guest on the others with virsh, then `berth vm start {}`: it is recorded on \
+                 host {host}",
+                vm.name
+            ),
+            None => "remove all of them with virsh, then delete the VM".to_owned(),
+        });
         self.fail(vm, vm.claim, vm.remains_on.clone(), why);
         let vm = vm.name.to_string();
         outcome.conflicts.push(Conflict::Twice { vm, hosts });
@@ -318,34 +339,6 @@ impl<J: Journal> Transaction<'_, J> {
             vm: vm.name.clone(),
             refusal: Box::new(why),
         }
-    }
-
-    /// Records the guests that no claim is for with their hosts.
-    fn record_unknown(&mut self) {
-        let compared = self.state.header.revision;
-        for report in self.reports() {
-            let others = report.others.iter().map(|guest| &guest.domain);
-            let unknown = others.filter(|domain| !self.is_claimed(&report.host, domain));
-            let mut unknown: Vec<Unknown> = unknown.cloned().collect();
-            unknown.truncate(UNKNOWN_MAX);
-            let host = (*self.state.hosts[&report.host].host).clone();
-            self.put_host(Host {
-                unknown,
-                compared,
-                generation: host.generation.next(),
-                ..host
-            });
-        }
-    }
-
-    fn is_claimed(&self, host: &HostName, domain: &Unknown) -> bool {
-        let claim = domain.claim.and_then(|id| self.state.claim(id));
-        claim.is_some_and(|claim| {
-            let vm = self.state.vm(&claim.vm);
-            claim.is_in_use()
-                && claim.host == *host
-                && vm.is_some_and(|vm| vm.uid.0 == domain.uuid && vm.claim == Some(claim.id))
-        })
     }
 
     fn end_drains(&mut self) {
@@ -381,11 +374,6 @@ fn preferred(seats: Vec<Seat>) -> Vec<Seat> {
     counting
         .filter(|seat| seat.is_live == is_any_live)
         .collect()
-}
-
-/// Returns whether a hypervisor has the guest, be it on or off.
-fn is_here(state: DomainState) -> bool {
-    is_live(state) || state == DomainState::Stopped
 }
 
 /// Why an operation that was in progress has ended.
