@@ -18,7 +18,8 @@ use berth_domain::cpu_set::CpuSet;
 use berth_domain::flavor::Flavor;
 use berth_domain::host::HostReport;
 use berth_domain::id::{
-    ClaimId, Epoch, Incarnation, MigrationId, OperationId, ProviderId, RequestId, TimeMs, VmUid,
+    ClaimId, ClusterId, Epoch, Incarnation, MigrationId, OperationId, ProviderId, RequestId,
+    TimeMs, VmUid,
 };
 use berth_domain::image::ImageProperties;
 use berth_domain::migration;
@@ -27,12 +28,14 @@ use berth_domain::numa::{Assignment, Guest, Strategy};
 use berth_domain::operation::{Mark, Operation, Step};
 use berth_domain::ownership::{Ownership, ProjectName};
 use berth_domain::pci::{PciAlias, PciAliases, PciId, PciMatch, PciNumaPolicy};
+use berth_domain::recovery::{Cause, ReportedGuest};
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::revocation::{Fingerprint, RevokedCertificate};
 use berth_domain::topology::{CellId, HostCell, HostTopology, PagePool, SocketId};
 use berth_domain::version::ServiceVersion;
 use berth_domain::vm::{BootSource, RestartPolicy, VmSpec};
 use berth_state::command::{Command, Effect, Envelope, LeaseRequest, RequestKey};
+use berth_state::recovery::Begin;
 use berth_state::{HostView, Key, Reply, Row, State};
 use uuid::Uuid;
 
@@ -283,6 +286,40 @@ impl World {
                 .unwrap();
         }
         world
+    }
+
+    /// Goes on as a group that recovers with the state of this one.
+    #[must_use]
+    pub fn recovered(self) -> Self {
+        let begin = Begin {
+            cluster: ClusterId(uuid(9, self.ids)),
+            cause: Cause::Restored,
+            at: TimeMs(self.now),
+            index: self.index,
+            level: ServiceVersion::CURRENT,
+        };
+        let state = self.state.recovered(&begin);
+        Self {
+            rows: rows(&state),
+            index: state.revision(),
+            state,
+            executed: Vec::new(),
+            ..self
+        }
+    }
+
+    /// Has a host report its guests.
+    pub fn report_guests(
+        &mut self,
+        host: &str,
+        guests: &[ReportedGuest],
+    ) -> Result<Reply, Refusal> {
+        self.run(Command::ReportGuests {
+            host: host_name(host),
+            incarnation: self.view(host).host.report.incarnation,
+            basis: self.state.revision(),
+            guests: guests.to_vec(),
+        })
     }
 
     /// Executes commands without a check after each, for tests of very many: they call

@@ -20,7 +20,7 @@ pub(crate) struct Move {
     verify: bool,
 }
 
-const AS_IT_IS: Move = Move {
+pub(crate) const AS_IT_IS: Move = Move {
     cpus: None,
     verify: false,
 };

@@ -22,7 +22,7 @@ fn with_disk() -> VmSpec {
     spec
 }
 
-fn begin(world: &mut World, vm: &str, kind: Kind) -> Result<OperationId, Refusal> {
+pub(crate) fn begin(world: &mut World, vm: &str, kind: Kind) -> Result<OperationId, Refusal> {
     let operation = operation_id(world.fresh());
     let lease = world.lease();
     world

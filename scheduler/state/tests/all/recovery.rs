@@ -4,6 +4,9 @@
 //! Method: a state of the past gets reports of the present, drawn and by hand. `sagas` has each
 //! operation, interrupted at each moment.
 
+mod late;
+mod left;
+
 use std::collections::BTreeSet;
 
 use berth_domain::agent::DomainState;
