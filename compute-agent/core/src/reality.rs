@@ -16,7 +16,7 @@ use berth_domain::agent::{Call, DomainState};
 use berth_domain::id::{ClaimId, Epoch, TimeMs, VmUid};
 use berth_domain::pmem::PmemDevice;
 use berth_domain::reality::{Expected, NAME_MAX, ObservedDomain, Unknown, compare};
-use berth_domain::recovery::ReportedGuest;
+use berth_domain::recovery::{ReportedGuest, era_of};
 use berth_domain::refusal::{Code, Refusal};
 use berth_driver_api::{Answer, Error, Known, Other, Request, Token};
 
@@ -62,6 +62,8 @@ pub(super) struct Reality {
     reported: BTreeSet<VmUid>,
     /// Whether the cluster recovered when the last expectation was read.
     recovers: bool,
+    /// The greatest era of an expectation.
+    era: u64,
     /// When the last acknowledged heartbeat was sent, and for how long that counts.
     last_heartbeat: Option<(TimeMs, u64)>,
 }
@@ -107,7 +109,16 @@ impl Agent {
     }
 
     /// Queries the hypervisor for what it has, now that it is known what is expected.
+    ///
+    /// Of a cluster that has recovered, the members of before expect what is outdated, and their calls are:
+    /// they may come back.
     pub(super) fn expected(&mut self, expectation: Expectation) -> Vec<Effect> {
+        let era = era_of(expectation.revision);
+        if era < self.reality.era {
+            return Vec::new();
+        }
+        self.reality.era = era;
+        self.fences.raise(Epoch(era));
         if self.reality.query.is_some() {
             // A query of the driver is under way still; the next comparison begins with a new one.
             return Vec::new();
@@ -148,6 +159,7 @@ impl Agent {
         );
         self.leave_out_touched(&expectation, &mut comparison.unknown);
         let mut effects = self.evict_lost(&expectation, known);
+        effects.extend(self.evict_prepared(known));
         let differs = !comparison.findings.is_empty() || comparison.unknown != expectation.unknown;
         let is_clean = comparison.unknown.iter().all(|domain| !domain.is_ours);
         if differs || (expectation.fenced && is_clean) {
@@ -232,6 +244,17 @@ impl Agent {
             }
         }
         effects
+    }
+
+    /// Removes what was prepared before the cluster recovered: once it has, no guest comes there any more.
+    fn evict_prepared(&mut self, known: &[Known]) -> Vec<Effect> {
+        let first = Epoch(self.reality.era);
+        let prepared = known.iter().filter(|k| k.state == DomainState::Prepared);
+        let before =
+            prepared.filter(|k| k.domain.epoch < first && !self.is_worked_on(k.domain.uid));
+        let before: Vec<_> = before.map(|k| (k.domain.uid, k.domain.claim)).collect();
+        let evicted = before.into_iter();
+        evicted.map(|(vm, claim)| self.evict(vm, claim)).collect()
     }
 
     fn evict(&mut self, vm: VmUid, claim: Option<ClaimId>) -> Effect {

@@ -3,9 +3,9 @@
 
 use berth_domain::agent::{Call, DomainState, Fence};
 use berth_domain::id::{Epoch, Incarnation, OperationId, TimeMs};
-use berth_domain::recovery::ReportedGuest;
+use berth_domain::recovery::{JUMP, ReportedGuest};
 use berth_domain::refusal::Refusal;
-use berth_driver::{Answer, Error, Known, Token};
+use berth_driver::{Answer, Error, Known, Request, Token};
 use uuid::Uuid;
 
 use super::reality::{agent, ask, expected, known, tell, tick};
@@ -168,4 +168,63 @@ fn the_end_of_the_recovery_is_followed() {
     let token = ask(&mut agent, expectation);
     assert_eq!(tell(&mut agent, token, &[here], &[]), []);
     assert!(!tick(&mut agent, 3_000).contains(&Effect::Expect));
+}
+
+/// Goal: members of the cluster from before the recovery, which may come back as a majority, have nothing
+/// stopped, and no call of theirs is carried out. Method: what they expect, and a call, after what the
+/// recovered cluster expects, while it recovers and later.
+#[test]
+fn an_older_cluster_is_not_followed() {
+    let here = known(1, DomainState::Running);
+    for recovery in [Some(Epoch(JUMP)), None] {
+        let mut agent = agent(vec![here.clone()]);
+        let newer = Expectation {
+            recovery,
+            ..recovering(JUMP + 3)
+        };
+        let token = ask(&mut agent, newer);
+        let _ = tell(&mut agent, token, std::slice::from_ref(&here), &[]);
+        let older = Expectation {
+            revision: 9_000,
+            lost: vec![(here.domain.uid, here.domain.claim)],
+            ..Expectation::default()
+        };
+        assert_eq!(agent.step(Event::Expected(older)), []);
+        let effects = call(&mut agent, &here, Epoch(JUMP - 1));
+        let refusal = refusal(&effects).expect("it is refused");
+        assert_eq!(refusal.reason, "STALE_EPOCH");
+        // That one is still followed.
+        let token = ask(&mut agent, recovering(JUMP + 4));
+        assert!(report(&tell(&mut agent, token, std::slice::from_ref(&here), &[])).is_some());
+    }
+}
+
+/// Goal: what was prepared for a guest that does not come any more is removed, once every host is quiet:
+/// after the recovery, by whichever run of the agent; what was prepared since is not.
+#[test]
+fn what_was_prepared_before_is_removed_after_the_recovery() {
+    let ended = Expectation {
+        recovery: None,
+        ..recovering(JUMP + 8)
+    };
+    let before = known(1, DomainState::Prepared);
+    let mut agent = agent(Vec::new());
+    let mut restarted = agent.clone();
+    let token = ask(&mut agent, recovering(JUMP + 7));
+    let effects = tell(&mut agent, token, std::slice::from_ref(&before), &[]);
+    assert!(report(&effects).is_some(), "{effects:?}");
+    let mut since = known(2, DomainState::Prepared);
+    since.domain.epoch = Epoch(JUMP + 1);
+    for agent in [&mut agent, &mut restarted] {
+        let token = ask(agent, ended.clone());
+        let effects = tell(agent, token, &[before.clone(), since.clone()], &[]);
+        let mut evicted = Vec::new();
+        for effect in &effects {
+            if let Effect::Driver { request, .. } = effect {
+                evicted.push(request.clone());
+            }
+        }
+        let expected = Request::Evict(before.domain.uid, before.domain.claim);
+        assert_eq!(evicted, [expected]);
+    }
 }
