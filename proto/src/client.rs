@@ -145,6 +145,8 @@ struct Shared {
     current: String,
     /// The endpoints that were learnt: tried after the configured ones.
     learnt: Vec<String>,
+    /// Those that are not tried: they belong to a cluster that is not to be followed.
+    left_out: BTreeSet<String>,
     /// One connection per address, made when it is needed, with the generation of its certificates.
     channels: BTreeMap<String, (u64, Channel)>,
 }
@@ -170,6 +172,7 @@ impl SchedulerChannel {
             shared: Arc::new(Mutex::new(Shared {
                 current,
                 learnt: Vec::new(),
+                left_out: BTreeSet::new(),
                 channels: BTreeMap::new(),
             })),
             configured: endpoints,
@@ -213,13 +216,35 @@ impl SchedulerChannel {
     }
 
     /// Returns all endpoints in the order in which they are tried: those that were given, then
-    /// those that were learnt.
+    /// those that were learnt; without those that are left out, unless there are no others.
     #[must_use]
     pub fn endpoints(&self) -> Vec<String> {
         let shared = self.lock();
         let learnt = shared.learnt.iter();
         let learnt = learnt.filter(|endpoint| !self.configured.contains(endpoint));
-        self.configured.iter().chain(learnt).cloned().collect()
+        let all: Vec<&String> = self.configured.iter().chain(learnt).collect();
+        let is_tried = |endpoint: &&&String| !shared.left_out.contains(**endpoint);
+        let tried: Vec<String> = (all.iter().filter(is_tried))
+            .map(|endpoint| (*endpoint).clone())
+            .collect();
+        match tried.is_empty() {
+            true => all.into_iter().cloned().collect(),
+            false => tried,
+        }
+    }
+
+    /// Has an endpoint left out from now on, or tried again.
+    fn leave_out(&self, address: &str, is_left_out: bool) {
+        let mut shared = self.lock();
+        match is_left_out {
+            true => drop(shared.left_out.insert(address.to_owned())),
+            false => drop(shared.left_out.remove(address)),
+        }
+        let is_current = shared.current == address;
+        drop(shared);
+        if is_left_out && is_current {
+            self.move_on();
+        }
     }
 
     /// Replaces the learnt endpoints. Those that are none are left out.
@@ -240,6 +265,7 @@ impl SchedulerChannel {
         let endpoints = self.endpoints();
         let mut shared = self.lock();
         let position = endpoints.iter().position(|e| *e == shared.current);
+        // One that is left out is none of them.
         let next = position.map_or(0, |at| (at + 1) % endpoints.len());
         shared.current.clone_from(&endpoints[next]);
     }

@@ -6,7 +6,8 @@
 //! cannot lock a program out. Learnt addresses are dialled like configured ones: encrypted if the
 //! program has certificates, and only servers with the certificate of a scheduler are spoken to.
 //! Responses of another cluster change nothing, unless they come from a configured address and no
-//! member of the known cluster responds.
+//! member of the known cluster responds. A cluster of which the known one was recovered is never
+//! followed: its members are left out, be they configured.
 
 pub mod file;
 
@@ -16,6 +17,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tonic::transport::Uri;
+
+use berth_domain::recovery::era_of;
 
 use super::{SchedulerChannel, revoked};
 use crate::cluster::v1::cluster_service_client::ClusterServiceClient;
@@ -40,6 +43,8 @@ const QUERY_TIMEOUT: Duration = Duration::from_secs(3);
 pub struct Known {
     /// The cluster.
     pub cluster_id: String,
+    /// The [era](era_of) of its revisions: one that was recovered has a later one than before.
+    pub era: u64,
     /// The configured addresses of the program that learnt them. If none of them is configured any
     /// more, the program was directed to another cluster.
     pub configured: Vec<String>,
@@ -64,6 +69,8 @@ pub struct Learner {
     is_failure_logged: bool,
     /// The addresses of other clusters that were logged.
     foreign: BTreeSet<String>,
+    /// Counts the rounds, in each of which one more configured address is queried.
+    round: usize,
 }
 
 impl Learner {
@@ -79,6 +86,7 @@ impl Learner {
             stored_revocations: 0,
             is_failure_logged: false,
             foreign: BTreeSet::new(),
+            round: 0,
         }
     }
 
@@ -131,20 +139,23 @@ impl Learner {
             let Some(status) = self.query(&address).await else {
                 continue;
             };
-            let is_known = match &self.known {
-                Some(known) => known.cluster_id == status.cluster_id,
-                None => true,
-            };
-            if is_known {
-                self.learn_revocations(&address, &status).await;
-                self.take(status);
-                return true;
-            }
-            self.log_foreign(&address, &status.cluster_id);
-            if configured.contains(&address) {
-                other.get_or_insert(status);
-                if !self.is_confirmed {
-                    break;
+            match self.judge(&status) {
+                Standing::Known => {
+                    self.scheduler.leave_out(&address, false);
+                    self.learn_revocations(&address, &status).await;
+                    self.take(status);
+                    self.look_at_another(&address).await;
+                    return true;
+                }
+                Standing::Superseded => self.leave_out(&address, &status.cluster_id),
+                Standing::Foreign => {
+                    self.log_foreign(&address, &status.cluster_id);
+                    if configured.contains(&address) {
+                        other.get_or_insert(status);
+                        if !self.is_confirmed {
+                            break;
+                        }
+                    }
                 }
             }
         }
@@ -157,6 +168,45 @@ impl Learner {
         );
         self.take(status);
         true
+    }
+
+    /// Looks whether a configured address has come to belong to a cluster that is not to be followed,
+    /// before the known schedulers are lost and it is dialled: another one each time.
+    async fn look_at_another(&mut self, current: &str) {
+        let configured = self.scheduler.configured();
+        let others = configured.iter().filter(|address| *address != current);
+        let others: Vec<String> = others.cloned().collect();
+        self.round = self.round.wrapping_add(1);
+        let Some(address) = others.get(self.round % others.len().max(1)) else {
+            return;
+        };
+        let Some(status) = self.query(address).await else {
+            return;
+        };
+        match self.judge(&status) {
+            Standing::Superseded => self.leave_out(address, &status.cluster_id),
+            Standing::Known | Standing::Foreign => self.scheduler.leave_out(address, false),
+        }
+    }
+
+    fn judge(&self, status: &GetClusterStatusResponse) -> Standing {
+        match &self.known {
+            Some(known) if known.cluster_id == status.cluster_id => Standing::Known,
+            Some(known) if era(status) < known.era => Standing::Superseded,
+            Some(_) => Standing::Foreign,
+            None => Standing::Known,
+        }
+    }
+
+    fn leave_out(&mut self, address: &str, cluster: &str) {
+        self.scheduler.leave_out(address, true);
+        if self.foreign.len() < MEMBERS_MAX && self.foreign.insert(address.to_owned()) {
+            tracing::error!(
+                address,
+                cluster,
+                "left out a scheduler of the cluster from before the recovery: stop it for good"
+            );
+        }
     }
 
     /// Returns the addresses in the order in which they are queried: the configured ones first.
@@ -261,12 +311,14 @@ impl Learner {
     }
 
     fn take(&mut self, status: GetClusterStatusResponse) {
+        let era = era(&status);
         let addresses = status.members.into_iter().map(|member| member.address);
         let mut members: Vec<String> = addresses.filter(|a| is_member_address(a)).collect();
         members.sort_unstable();
         members.dedup();
         members.truncate(MEMBERS_MAX);
         let known = Known {
+            era,
             cluster_id: status.cluster_id,
             configured: self.scheduler.configured().to_vec(),
             members,
@@ -306,6 +358,21 @@ impl Learner {
             tracing::warn!(address, cluster, "a scheduler belongs to another cluster");
         }
     }
+}
+
+/// What the cluster of a scheduler is to a program.
+enum Standing {
+    /// It is the known one, or the first.
+    Known,
+    /// The known one was recovered from it.
+    Superseded,
+    /// It is another one.
+    Foreign,
+}
+
+/// Returns the era of a cluster; see [`Known::era`].
+fn era(status: &GetClusterStatusResponse) -> u64 {
+    era_of(status.applied_index)
 }
 
 /// Returns whether a text is a member's address as `host:port`, of bounded length.

@@ -39,6 +39,9 @@ pub fn store(directory: &Path, known: &Known) -> io::Result<()> {
 
 fn render(known: &Known) -> String {
     let mut text = format!("{HEAD}\ncluster {}\n", known.cluster_id);
+    if known.era > 0 {
+        let _ = writeln!(text, "era {}", known.era);
+    }
     for address in &known.configured {
         let _ = writeln!(text, "configured {address}");
     }
@@ -59,6 +62,7 @@ fn parse(text: &str) -> Option<Known> {
     for line in lines {
         let (kind, address) = line.split_once(' ')?;
         match kind {
+            "era" => known.era = address.parse().ok()?,
             "configured" => known.configured.push(address.to_owned()),
             "member" if is_member_address(address) => known.members.push(address.to_owned()),
             _ => return None,
@@ -76,6 +80,7 @@ mod tests {
     fn known() -> Known {
         Known {
             cluster_id: "0198c0de-0000-7000-8000-000000000001".to_owned(),
+            era: 2_000_000_000_000,
             configured: vec!["http://h1:7100".to_owned()],
             members: vec!["h1:7100".to_owned(), "[::1]:7100".to_owned()],
         }
