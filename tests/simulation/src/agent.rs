@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use berth_agent_core::{Agent as Core, CallId, Effect, Event, Expectation, Facts};
 use berth_decide::{Action, DecisionRequest};
+use berth_domain::grant;
 use berth_domain::host::HostReport;
-use berth_domain::id::{ClaimId, Epoch, Incarnation, ProviderId, TimeMs, VmUid};
+use berth_domain::id::{Epoch, Incarnation, ProviderId, TimeMs, VmUid};
 use berth_domain::migration_tls::TlsPolicy;
 use berth_domain::name::HostName;
-use berth_domain::pmem::PmemDevice;
+use berth_domain::refusal::{Code, Refusal};
 use berth_domain::topology::HostTopology;
 use berth_domain::version::ServiceVersion;
 use berth_driver::sim::World;
@@ -56,6 +57,8 @@ enum Purpose {
     Tell,
     /// To know what is to be erased, after it was told.
     Due,
+    /// To tell which guests are there, or what differs from what was expected.
+    Guests,
 }
 
 /// An agent, up or down. Its host's hypervisor goes on either way.
@@ -77,11 +80,14 @@ pub struct Agent {
     /// Whether the last heartbeat was answered.
     heard: bool,
     asker: Asker<Purpose>,
-    /// What the scheduler expected to be erased when it was asked last and the time before.
-    expected: [Vec<(ClaimId, PmemDevice)>; 2],
+    /// What the scheduler expected when it was asked last and the time before.
+    expected: [Expectation; 2],
     calls: BTreeMap<CallId, Taken>,
     /// The greatest epoch of each guest under which a call was taken by this run.
     epochs: BTreeMap<VmUid, Epoch>,
+    /// The least epoch of calls that it carries out: of grants that the key of its cluster signed. It
+    /// outlives the agent.
+    trusted: Epoch,
     /// A call that should have been refused and was not.
     pub violation: Option<String>,
     last_call: u64,
@@ -118,6 +124,7 @@ impl Agent {
             expected: Default::default(),
             calls: BTreeMap::new(),
             epochs: BTreeMap::new(),
+            trusted: Epoch::default(),
             violation: None,
             last_call: 0,
             devices: Devices::default(),
@@ -277,6 +284,9 @@ impl Agent {
                 if bug == Some(Bug::StaleEpoch) {
                     fence.epoch = Epoch(u64::MAX);
                 }
+                if fence.epoch < self.trusted {
+                    return vec![refuse(from, number)];
+                }
                 self.last_call += 1;
                 let id = CallId(self.last_call);
                 self.calls.insert(id, taken);
@@ -318,15 +328,13 @@ impl Agent {
             return caretaker.told(call, told, host, incarnation, devices, chance, numbers);
         }
         match self.asker.told(call, told, chance) {
-            Ok((Purpose::Expect, Told::Erasures(erasures))) => {
+            Ok((Purpose::Expect, Told::Expected(expectation))) => {
                 self.expected.rotate_left(1);
-                self.expected[1] = erasures;
+                self.expected[1] = *expectation;
                 // Now and then a member answers that has not applied everything.
                 let newest = usize::from(chance.percent(70));
-                let expectation = Expectation {
-                    erasures: self.expected[newest].clone(),
-                    ..Expectation::default()
-                };
+                let expectation = self.expected[newest].clone();
+                self.trusted = self.trusted.max(expectation.recovery.unwrap_or_default());
                 self.step(now, Event::Expected(expectation), world, numbers)
             }
             Ok((Purpose::Tell, Told::Decided(Ok(_)))) => {
@@ -403,13 +411,34 @@ impl Agent {
                     }
                 }
                 Effect::Expect => {
-                    let question = Question::Erasures(self.host.clone());
+                    let question = Question::Expected(self.host.clone());
                     outs.extend(self.asker.ask(question, Purpose::Expect, numbers));
                 }
                 // No host has a watchdog.
                 Effect::Watchdog(_) => {}
-                // Of what is expected only erasures are told here.
-                Effect::Report(_) | Effect::ReportGuests(..) => {}
+                // As long as no schedulers were lost, no agent is told of claims.
+                Effect::Report(_) if self.trusted == Epoch::default() => {}
+                Effect::Report(comparison) => {
+                    let command = Command::NoteReality {
+                        host: self.host.clone(),
+                        incarnation: core.facts().incarnation,
+                        comparison,
+                    };
+                    let ask = DecisionRequest::new(self.host.as_str(), Action::Plain(command));
+                    let question = Question::Decide(ask);
+                    outs.extend(self.asker.ask(question, Purpose::Guests, numbers));
+                }
+                Effect::ReportGuests(basis, guests) => {
+                    let command = Command::ReportGuests {
+                        host: self.host.clone(),
+                        incarnation: core.facts().incarnation,
+                        basis,
+                        guests,
+                    };
+                    let ask = DecisionRequest::new(self.host.as_str(), Action::Plain(command));
+                    let question = Question::Decide(ask);
+                    outs.extend(self.asker.ask(question, Purpose::Guests, numbers));
+                }
                 Effect::ReportErasures(reports) => {
                     let command = Command::NoteErasures {
                         host: self.host.clone(),
@@ -425,4 +454,14 @@ impl Agent {
         }
         outs
     }
+}
+
+/// Refuses a call whose grant another cluster signed.
+fn refuse(from: Node, number: CallNumber) -> Out {
+    let refusal = Refusal::new(
+        Code::PermissionDenied,
+        grant::INVALID,
+        "the grant is of another cluster",
+    );
+    Out::Send(from, Packet::Answer(number, Box::new(Err(refusal))))
 }

@@ -123,6 +123,7 @@ impl<P> Asker<P> {
             | Told::Expired(_)
             | Told::Registered(_)
             | Told::Service(_)
+            | Told::Expected(_)
             | Told::Erasures(_)
             | Told::Volumes(_)
             | Told::Members(_) => {

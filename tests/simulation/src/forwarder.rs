@@ -114,6 +114,7 @@ impl Forwarder {
             | Told::Expired(_)
             | Told::Registered(_)
             | Told::Service(_)
+            | Told::Expected(_)
             | Told::Erasures(_)
             | Told::Volumes(_)
             | Told::Members(_) => Attempted::Unknown,

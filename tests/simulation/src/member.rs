@@ -23,6 +23,7 @@ use berth_replication::{
     Config, Effects, Fatal, Machine as _, Position, Refused, Replica, Ticket, admission,
 };
 use berth_scheduler::machine::{Level, Machine};
+use berth_state::command::Command;
 use berth_state::{Reply, State};
 use berth_store::disk::Parts;
 use berth_store::recover::read_snapshot;
@@ -36,8 +37,8 @@ use self::cluster::{Begun, Queries};
 use self::joiner::Joiner;
 pub use self::joiner::Joining;
 use self::lease::{current_lease, epoch_of, under_any_epoch};
-pub use self::read::facts;
 use self::read::read;
+pub use self::read::{expected, facts};
 use crate::asker::{Numbers, Out, Timer};
 use crate::bug::Bug;
 use crate::chance::Chance;
@@ -207,6 +208,13 @@ impl Member {
         };
         let disk = MemoryDisk::new(identity.clone());
         self.directory = Directory::Member(identity, disk);
+    }
+
+    /// Begins anew as a member of another cluster, with an empty disk.
+    pub fn begin_anew(&mut self, cluster: &str, disk_id: String) {
+        self.delete_directory();
+        cluster.clone_into(&mut self.cluster);
+        self.make_directory(self.site, disk_id);
     }
 
     /// Returns its disk, if there is a member.
@@ -480,6 +488,7 @@ impl Member {
         };
         running.replica.tick();
         running.forward(now, bug);
+        running.end_recovery(now);
         let mut wants = running.go_on_with_members(now, bug);
         if self.is_among_changes {
             wants.extend(running.query_others());
@@ -660,6 +669,7 @@ impl Running {
             | Question::Registered(_)
             | Question::Service(_)
             | Question::Erasures(_)
+            | Question::Expected(_)
             | Question::Volumes(_) => {
                 let ticket = self.wait(Waiter::Read(from, call, question));
                 self.replica.read_index(ticket);
@@ -714,6 +724,30 @@ impl Running {
             }
         }
         Vec::new()
+    }
+
+    /// Ends a recovery as a leader does: when nothing is missing and nothing conflicts.
+    fn end_recovery(&mut self, now: TimeMs) {
+        let Some(machine) = self.replica.speculative() else {
+            return;
+        };
+        let outcome = machine.state().recovery_outcome();
+        if self.replica.may_propose().is_err()
+            || outcome.is_none_or(|outcome| !outcome.conflicts.is_empty())
+        {
+            return;
+        }
+        let accept_conflicts = false;
+        let command = Command::EndRecovery { accept_conflicts };
+        let ask = DecisionRequest::new(DecisionRequest::LEADER, Action::Plain(command));
+        if let Decision::Command(proposal) = decide(machine.state(), berth_codec::admit, now, &ask)
+        {
+            self.last_ticket += 1;
+            let proposed = self
+                .replica
+                .propose(Ticket(self.last_ticket), proposal.envelope);
+            assert!(proposed.is_ok(), "the replica said that it takes proposals");
+        }
     }
 
     fn wait(&mut self, waiter: Waiter) -> Ticket {

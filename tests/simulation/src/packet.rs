@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use berth_agent_core::Expectation;
 use berth_decide::DecisionRequest;
 use berth_domain::agent::{Call, Fence, Reply as AgentReply};
 use berth_domain::id::{ClaimId, Incarnation, OperationId, RequestId};
@@ -88,6 +89,8 @@ pub enum Question {
     Registered(HostName),
     /// For a registered conductor.
     Service(ServiceName),
+    /// For what an agent is to expect of its host.
+    Expected(HostName),
     /// For the namespaces that an agent is to erase.
     Erasures(HostName),
     /// For the volumes of a host.
@@ -142,6 +145,8 @@ pub enum Told {
     Registered(Option<Incarnation>),
     /// To a question for a conductor.
     Service(Option<ServiceVersion>),
+    /// To a question for what to expect.
+    Expected(Box<Expectation>),
     /// To a question for erasures.
     Erasures(Vec<(ClaimId, PmemDevice)>),
     /// To a question for volumes.

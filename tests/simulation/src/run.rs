@@ -4,6 +4,7 @@ mod damage;
 mod end;
 mod membership;
 mod power;
+mod restore;
 mod upgrade;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -79,6 +80,8 @@ pub struct Options {
     pub has_damage: bool,
     /// Whether the directory of a member is put back as it was, as a whole.
     pub has_rollback: bool,
+    /// Whether all members are lost, and a new group begins with a state of before.
+    pub has_restore: bool,
 }
 
 impl Options {
@@ -97,6 +100,7 @@ impl Options {
             has_membership: false,
             has_damage: false,
             has_rollback: false,
+            has_restore: false,
         }
     }
 }
@@ -143,6 +147,8 @@ pub struct Summary {
     pub members: Done,
     /// What was seen of damaged disks.
     pub seen: Seen,
+    /// How often a new group began with a state of before.
+    pub recoveries: usize,
 }
 
 /// What a run found.
@@ -202,6 +208,10 @@ enum Event {
     KeepCopy(u64),
     /// and put back.
     PutBack(u64),
+    /// The state is kept,
+    KeepState,
+    /// and a new group begins with it.
+    LoseGroup,
     Heal,
 }
 
@@ -252,6 +262,10 @@ struct Run {
     /// Members that stopped because of another's word.
     stopped: BTreeSet<u64>,
     seen: Seen,
+    kept_state: Option<restore::Kept>,
+    /// Restores have a source of their own, so that nothing else changes with them.
+    restore_chance: Chance,
+    recoveries: usize,
     /// How far each machine's member applied what all others did.
     applied_at: BTreeMap<u64, u64>,
     healed_at: u64,
@@ -292,7 +306,8 @@ impl Run {
         for host in &hosts {
             let topology = Arc::new(topology(&mut chance));
             world.add_host(host.clone(), topology.clone());
-            let version = if chance.percent(10) {
+            // An agent that old reports no guests.
+            let version = if chance.percent(10) && !options.has_restore {
                 ServiceVersion::OLDEST
             } else {
                 ServiceVersion::CURRENT
@@ -360,6 +375,9 @@ impl Run {
             rolled_back: 0,
             stopped: BTreeSet::new(),
             seen: Seen::default(),
+            kept_state: None,
+            restore_chance: Chance::new(options.seed),
+            recoveries: 0,
             applied_at: BTreeMap::new(),
             healed_at: 0,
             is_over: false,
@@ -440,6 +458,7 @@ impl Run {
             }
         }
         self.plan_damage();
+        self.plan_restores();
         if self.has_administration() {
             self.begin_administration();
         }
@@ -464,6 +483,11 @@ impl Run {
 
     fn has_administration(&self) -> bool {
         self.options.has_administration()
+    }
+
+    /// Returns whether a stream of a member may end otherwise than by its end of power.
+    fn ends_streams(&self) -> bool {
+        self.has_administration() || self.options.has_restore
     }
 
     /// Returns whether a planned fault happens. Where a directory is put back, the other members
@@ -656,6 +680,14 @@ impl Run {
                 self.put_back(site);
                 Ok(())
             }
+            Event::KeepState => {
+                self.keep_state();
+                Ok(())
+            }
+            Event::LoseGroup => {
+                self.lose_group();
+                Ok(())
+            }
             Event::Heal => self.heal(),
         }
     }
@@ -684,13 +716,15 @@ impl Run {
             | Event::Damage(..)
             | Event::KeepCopy(_)
             | Event::PutBack(_)
+            | Event::KeepState
+            | Event::LoseGroup
             | Event::Heal => None,
         }
     }
 
     fn deliver(&mut self, from: Node, to: Node, packet: Packet) -> Result<(), String> {
         let (now, bug) = (self.now_ms(), self.options.bug);
-        if self.has_administration() && self.is_of_ended_stream(from, &packet) {
+        if self.ends_streams() && self.is_of_ended_stream(from, &packet) {
             return Ok(());
         }
         match to {

@@ -151,6 +151,7 @@ impl Writers {
             | Told::Expired(_)
             | Told::Registered(_)
             | Told::Service(_)
+            | Told::Expected(_)
             | Told::Erasures(_)
             | Told::Volumes(_)
             | Told::Members(_) => Known::Nothing,

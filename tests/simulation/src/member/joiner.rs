@@ -84,6 +84,7 @@ impl Joiner {
             | Told::Expired(_)
             | Told::Registered(_)
             | Told::Service(_)
+            | Told::Expected(_)
             | Told::Erasures(_)
             | Told::Volumes(_) => (unavailable, None),
         };

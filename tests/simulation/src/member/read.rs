@@ -2,8 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use berth_domain::id::{OperationId, TimeMs};
+use berth_agent_core::Expectation;
+use berth_domain::id::{Epoch, OperationId, TimeMs};
+use berth_domain::name::HostName;
 use berth_domain::operation::Operation;
+use berth_domain::recovery::era_of;
 use berth_saga::{Facts, HostFacts};
 use berth_state::State;
 
@@ -19,6 +22,7 @@ pub(super) fn read(state: &State, now: TimeMs, question: &Question) -> Told {
             Told::Expired(state.expired_leases(now).map(|o| o.id).collect())
         }
         Question::Erasures(host) => Told::Erasures(state.erasures_of(host)),
+        Question::Expected(host) => Told::Expected(Box::new(expected(state, host))),
         Question::Volumes(host) => {
             let volumes = state.volumes_of_host(host);
             Told::Volumes(volumes.map(|volume| (**volume).clone()).collect())
@@ -28,6 +32,30 @@ pub(super) fn read(state: &State, now: TimeMs, question: &Question) -> Told {
             Told::Registered(state.host(host).map(|view| view.host.report.incarnation))
         }
         Question::Decide(_) | Question::Members(_) => Told::Lost,
+    }
+}
+
+/// Returns what an agent is to expect. Of guests and claims it is told only where schedulers were lost:
+/// otherwise nothing happens that a comparison would find.
+#[must_use]
+pub fn expected(state: &State, name: &HostName) -> Expectation {
+    let erasures = state.erasures_of(name);
+    let recovered = state.header().recovery.is_some();
+    let Some(view) = state.host(name).filter(|_| recovered) else {
+        return Expectation {
+            erasures,
+            ..Expectation::default()
+        };
+    };
+    let least = Epoch(era_of(state.header().epoch.0));
+    Expectation {
+        revision: state.revision(),
+        expected: state.expected_of(name),
+        unknown: view.host.unknown.clone(),
+        lost: state.lost_of(&view.host),
+        fenced: view.host.fenced.is_some(),
+        erasures,
+        recovery: state.has_unreported_guests(&view.host).then_some(least),
     }
 }
 

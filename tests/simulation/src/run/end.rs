@@ -11,6 +11,9 @@ use super::{Run, Summary};
 use crate::member::Member;
 use crate::verdict;
 
+/// Within how long each agent has compared.
+const COMPARED_AFTER_MS: u64 = 15_000;
+
 impl Run {
     /// Returns whether nothing is under way any more.
     pub(super) fn is_at_rest(&self) -> bool {
@@ -36,7 +39,14 @@ impl Run {
         let ended = state.running_operations().next().is_none();
         let volumes = state.volumes().values().all(|volume| volume.is_ready());
         let volumes = volumes && self.volume_user.is_over() && self.writers.is_over();
-        raised && even && asked && erased && ended && volumes
+        // Agents remove what is left over from before when they compare next.
+        let settled = match state.header().recovery {
+            Some(recovery) => {
+                (recovery.ended_at).is_some_and(|at| self.now_ms().0 > at.0 + COMPARED_AFTER_MS)
+            }
+            None => true,
+        };
+        settled && raised && even && asked && erased && ended && volumes
     }
 
     /// Says what is still under way.
@@ -66,6 +76,8 @@ impl Run {
             .collect();
         let volumes = state.map(|s| s.volumes().values().filter(|v| !v.is_ready()));
         let volumes: Vec<_> = volumes.into_iter().flatten().collect();
+        let recovery = state.filter(|s| s.is_recovering());
+        let recovery = recovery.map(|s| (s.recovery_progress(), s.recovery_outcome()));
         let administration = &self.administration;
         let ids: Vec<_> = self.members.iter().map(Member::id).collect();
         let up: Vec<_> = self.members.iter().map(Member::is_up).collect();
@@ -74,7 +86,7 @@ impl Run {
         let membership = self.membership();
         format!(
             "members {membership:?} on machines {ids:?}, up {up:?}, lost {lost:?}, tasks {tasks:?}, \
-             volumes {volumes:?}, positions {positions:?}, {open} open wishes, running {running:?}, raised {raised:?}, \
+             volumes {volumes:?}, recovery {recovery:?}, positions {positions:?}, {open} open wishes, running {running:?}, raised {raised:?}, \
              erasing {erasing:?}, hosts at {hosts:?}, conductors at {services:?}"
         )
     }
@@ -131,6 +143,7 @@ impl Run {
             writes: self.writers.counts(),
             members: self.administration.done,
             seen: self.seen,
+            recoveries: self.recoveries,
         }
     }
 

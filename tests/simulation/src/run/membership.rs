@@ -406,6 +406,7 @@ impl Run {
                 | Told::Expired(_)
                 | Told::Registered(_)
                 | Told::Service(_)
+                | Told::Expected(_)
                 | Told::Erasures(_)
                 | Told::Volumes(_),
             ) => administrator.target = next,

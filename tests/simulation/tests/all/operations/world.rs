@@ -305,6 +305,9 @@ impl World {
                             let view = self.state.host(&name);
                             Told::Registered(view.map(|v| v.host.report.incarnation))
                         }
+                        Question::Expected(name) => {
+                            Told::Expected(Box::new(member::expected(&self.state, &name)))
+                        }
                         Question::Erasures(name) => Told::Erasures(self.state.erasures_of(&name)),
                         // No host has regions here.
                         Question::Facts(_)
