@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::thread;
+use std::time::Duration;
 
 use berth_tests::processes::{Cluster, Host, eventually};
 use serde_json::Value;
@@ -395,4 +396,127 @@ fn restore_while_moving(cluster: &mut Cluster, backup: &Path, directory: &Path) 
     cluster.agents[2].start(&cluster.programs);
     let ended = await_end(cluster);
     assert_eq!(ended["conflict_count"], 0, "{ended:#}");
+}
+
+/// Goal: a host that was added after the backup, and whose agent does not run while the cluster recovers,
+/// loses nothing: what runs there is a VM again once it reports, though its VM is recorded as STOPPED
+/// elsewhere; before that nothing is placed there.
+#[test]
+fn a_host_that_reports_after_the_recovery_keeps_its_guests() {
+    let mut cluster = start();
+    let folder = tempfile::tempdir().expect("a folder");
+    let h3 = (cluster.agents.iter()).position(|a| a.name == "h3");
+    let h3 = h3.expect("h3");
+    cluster.agents[h3].kill();
+    eventually("h3 to be fenced", || {
+        let answer = cluster.berth(&["host", "fence", "h3", "--confirm-off"]);
+        let is_done = answer.status == Some(0);
+        is_done.then_some(()).ok_or(answer.stderr)
+    });
+    cluster.run(&["host", "remove", "h3"]);
+    let _ = cluster.boot("a", "one", "h1");
+    cluster.run(&["vm", "stop", "a"]);
+    let full = folder.path().join("full");
+    let leader = cluster.leader();
+    let _ = back_up(&cluster, leader, &full, &[]);
+    // What is lost with the schedulers.
+    cluster.agents[h3].start(&cluster.programs);
+    eventually("h3", || cluster.ask(&["host", "show", "h3"]));
+    cluster.run(&["vm", "start", "a"]);
+    cluster.run(&["vm", "migrate", "a", "--host", "h3"]);
+    let created = cluster.boot("d", "one", "h3");
+    let before = guests(&cluster);
+    cluster.agents[h3].kill();
+
+    let directory = folder.path().join("restored");
+    lose_schedulers(&mut cluster, &directory);
+    let restored = cluster.schedulers[0].answer(&cluster.programs, &["restore", &shown(&full)]);
+    let _ = restored.with_status(0);
+    cluster.schedulers[0].start(&cluster.programs);
+    let _ = await_end(&cluster);
+    assert_eq!(state_of(&cluster, "a"), ("Stopped".to_owned(), "h1".into()));
+    cluster.agents[h3].start(&cluster.programs);
+    eventually("the guests of h3 to have VMs", || {
+        let states = [state_of(&cluster, "a"), {
+            let shown = cluster.ask(&["vm", "show", "d"])?;
+            let state = shown["vm"]["state"].as_str().unwrap_or_default();
+            (state.to_owned(), shown["vm"]["host"].clone())
+        }];
+        let runs = |(state, host): &(String, Value)| state == "Active" && *host == "h3";
+        (states.iter().all(runs))
+            .then_some(())
+            .ok_or_else(|| format!("{states:?}"))
+    });
+    assert_eq!(guests(&cluster), before, "none was stopped or started");
+    assert_eq!(cluster.pins_on("d", "h3"), created);
+    let _ = cluster.boot("e", "one", "h3");
+    cluster.run(&["vm", "migrate", "a", "--host", "h1"]);
+}
+
+/// Goal: members of the old cluster that come back as a majority while the new one is down harm nothing:
+/// no agent does what they say, and agents and conductors go back to the new one. Method: what the old
+/// cluster states was made wrong by a migration since.
+#[test]
+fn members_of_before_that_come_back_are_not_followed() {
+    let mut cluster = start();
+    let folder = tempfile::tempdir().expect("a folder");
+    let _ = cluster.boot("a", "one", "h1");
+    let leader = cluster.leader();
+    let full = folder.path().join("full");
+    let _ = back_up(&cluster, leader, &full, &[]);
+    let directory = folder.path().join("restored");
+    for scheduler in &mut cluster.schedulers {
+        scheduler.kill();
+    }
+    let mut old = cluster.schedulers.split_off(1);
+    cluster.schedulers[0].set("--data-dir", &shown(&directory));
+    let restored = cluster.schedulers[0].answer(&cluster.programs, &["restore", &shown(&full)]);
+    let _ = restored.with_status(0);
+    cluster.schedulers[0].start(&cluster.programs);
+    let _ = await_end(&cluster);
+    cluster.run(&["vm", "migrate", "a", "--host", "h2"]);
+    let before = guests(&cluster);
+    assert_eq!(before["a"], ["h2"]);
+    for program in ["h1", "h2", "h3", "conductor-1"] {
+        eventually(&format!("{program} to know the new cluster"), || {
+            let file = cluster.learnt_dir(program).join("schedulers");
+            let text = fs::read_to_string(file).map_err(|e| e.to_string())?;
+            text.contains("era 1000000000000").then_some(()).ok_or(text)
+        });
+    }
+
+    cluster.schedulers[0].kill();
+    for member in &mut old {
+        member.start(&cluster.programs);
+    }
+    let at = old[0].address.clone();
+    eventually("the old cluster to lead", || {
+        let status = cluster.berth_at(&at, &["cluster", "status"]).json()?;
+        (status["leader_id"].as_u64() > Some(0))
+            .then_some(())
+            .ok_or_else(|| format!("{status:#}"))
+    });
+    // Longer than agents take to compare with what a scheduler expects.
+    thread::sleep(Duration::from_secs(15));
+    assert_eq!(
+        guests(&cluster),
+        before,
+        "the old cluster had nothing stopped"
+    );
+    cluster.schedulers[0].start(&cluster.programs);
+    eventually("every host to be up again", || {
+        let hosts = cluster.ask(&["host", "list"])?;
+        let mut hosts_up = hosts.as_array().into_iter().flatten();
+        (hosts_up.all(|host| host["host"]["liveness"] == "Up"))
+            .then_some(())
+            .ok_or_else(|| format!("{hosts:#}"))
+    });
+    eventually("a boot", || {
+        let answer = cluster.berth(&Cluster::create("e", "one"));
+        (answer.status == Some(0))
+            .then_some(())
+            .ok_or(answer.stderr)
+    });
+    cluster.run(&["vm", "migrate", "a", "--host", "h1"]);
+    assert_eq!(guests(&cluster)["a"], ["h1"]);
 }
