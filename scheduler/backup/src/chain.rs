@@ -145,7 +145,14 @@ pub struct Chain<M: Machine> {
     replay: Option<Replay<M>>,
     /// The last index that is replayed; absent: all are.
     at: Option<u64>,
+    /// Whether a command comes too late to be replayed.
+    is_late: Option<IsLate<M>>,
+    /// Whether one came.
+    is_reached: bool,
 }
+
+/// Returns whether a command is one of those that are left out.
+type IsLate<M> = Box<dyn Fn(&<M as Machine>::Command) -> bool>;
 
 impl<M: Machine> Chain<M> {
     /// Begins with no file. A file that holds what this level does not know is refused.
@@ -155,6 +162,8 @@ impl<M: Machine> Chain<M> {
             cluster_id: String::new(),
             replay: None,
             at: None,
+            is_late: None,
+            is_reached: false,
         }
     }
 
@@ -163,6 +172,24 @@ impl<M: Machine> Chain<M> {
     pub fn up_to(mut self, index: u64) -> Self {
         self.at = Some(index);
         self
+    }
+
+    /// Leads to the state before the first command that is late, instead of the one at the end of the last
+    /// file.
+    #[must_use]
+    pub fn before(mut self, is_late: impl Fn(&M::Command) -> bool + 'static) -> Self {
+        self.is_late = Some(Box::new(is_late));
+        self
+    }
+
+    /// Returns the state so far; nothing before the first file.
+    pub fn machine(&self) -> Option<&M> {
+        self.replay.as_ref().map(Replay::machine)
+    }
+
+    /// Returns whether a command was late.
+    pub fn is_reached(&self) -> bool {
+        self.is_reached
     }
 
     /// Returns where the last file ended; nothing before the first.
@@ -192,13 +219,17 @@ impl<M: Machine> Chain<M> {
                 return Err(VerifyError::NoFull { after });
             }
             (Kind::Increment | Kind::Unspecified, Some(replay)) => {
-                if self.at.is_none_or(|at| replay.position().index < at) {
+                if !self.is_reached && self.at.is_none_or(|at| replay.position().index < at) {
                     follows(&self.cluster_id, replay.position(), &header)?;
                 }
                 let mut is_whole = true;
                 while let Some(item) = reader.next()? {
                     let Item::Entry(entry) = item else { continue };
-                    match self.at.is_none_or(|at| entry.index <= at) {
+                    if let Some(is_late) = self.is_late.as_ref().filter(|_| !self.is_reached) {
+                        let command = replay.command(&entry)?;
+                        self.is_reached = command.is_some_and(|command| is_late(&command));
+                    }
+                    match !self.is_reached && self.at.is_none_or(|at| entry.index <= at) {
                         true => replay.apply(&entry)?,
                         false => is_whole = false,
                     }

@@ -24,7 +24,7 @@ pub mod reader;
 pub mod record;
 pub mod writer;
 
-pub use chain::{Chain, VerifyError};
+pub use chain::{Chain, Verified, VerifyError};
 pub use header::{Header, Kind, Place};
 pub use reader::{ReadError, Reader, Summary};
 pub use record::Item;

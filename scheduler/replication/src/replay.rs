@@ -130,12 +130,28 @@ impl<M: Machine> Replay<M> {
         Ok(())
     }
 
-    fn apply_command(&mut self, index: u64, data: &[u8]) -> Result<(), ReplayError> {
+    /// Returns the command of an entry; nothing where it is none.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read.
+    pub fn command(&self, entry: &Entry) -> Result<Option<M::Command>, ReplayError> {
+        match envelope::content(entry) {
+            Content::Command(data) => self.decode(entry.index, data).map(Some),
+            Content::Empty | Content::Change(..) | Content::Hash(_) | Content::Unknown => Ok(None),
+        }
+    }
+
+    fn decode(&self, index: u64, data: &[u8]) -> Result<M::Command, ReplayError> {
         let command = self.machine.decode(data);
-        let command = command.map_err(|source| ReplayError::Command {
+        command.map_err(|source| ReplayError::Command {
             index,
             source: Box::new(source),
-        })?;
+        })
+    }
+
+    fn apply_command(&mut self, index: u64, data: &[u8]) -> Result<(), ReplayError> {
+        let command = self.decode(index, data)?;
         for change in self.machine.apply(index, &command).changes {
             let Position { hash, rows, .. } = &mut self.position;
             hash.change(&change);

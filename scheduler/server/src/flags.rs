@@ -10,6 +10,7 @@ use berth_process::flags::{Common, replace, replace_some};
 use clap::{Parser, Subcommand};
 
 use crate::config::{Config, Start};
+use crate::new_group::Moment;
 
 /// Run a member of the scheduler
 ///
@@ -70,9 +71,10 @@ pub enum Command {
         /// The full backup, then each increment in order
         #[arg(value_name = "FILE", required = true)]
         files: Vec<PathBuf>,
-        /// Restore the state at this revision instead of the end of the last file
-        #[arg(long, value_name = "REVISION")]
-        at: Option<u64>,
+        /// Restore the state at this revision, or at this time as 2026-11-27T18:42:31Z, instead of the
+        /// end of the last file
+        #[arg(long, value_name = "REVISION|TIME")]
+        at: Option<Moment>,
     },
     /// Make the first member of a new group of a member that has lost its quorum
     ///

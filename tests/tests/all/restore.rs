@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
@@ -316,6 +317,68 @@ fn what_cannot_be_restored_is_refused() {
     }
     // The cluster did not notice.
     let _ = cluster.boot("a", "one", "h1");
+}
+
+/// Returns the present time, as it is typed.
+fn now() -> String {
+    let now = Command::new("date").args(["-u", "+%FT%T.%NZ"]).output();
+    let now = String::from_utf8(now.expect("a time").stdout).expect("text");
+    now.trim().to_owned()
+}
+
+/// Goal: each moment between a full backup and the end of its increments can be restored, by its revision
+/// and by its time; another one is refused, with nothing written. Method: three VMs, one before each file.
+#[test]
+fn a_moment_of_the_past_is_restored() {
+    let mut cluster = start();
+    let folder = tempfile::tempdir().expect("a folder");
+    let files = ["full", "one", "two"].map(|name| folder.path().join(name));
+    let (mut times, mut ends) = (vec![now()], Vec::new());
+    for (number, vm) in ["a", "b", "c"].into_iter().enumerate() {
+        let _ = cluster.boot(vm, "one", "h1");
+        let since = match number {
+            0 => Vec::new(),
+            _ => vec!["--since", files[number - 1].to_str().expect("a path")],
+        };
+        let made = back_up(&cluster, 0, &files[number], &since);
+        ends.push(made["end_index"].as_u64().expect("an index").to_string());
+        times.push(now());
+    }
+    let later = now();
+    let mut number = 0;
+    let mut restore = |at: &str| {
+        number += 1;
+        let directory = folder.path().join(format!("restored-{number}"));
+        cluster.schedulers[0].set("--data-dir", &shown(&directory));
+        let files = files.iter().map(|file| file.to_str().expect("a path"));
+        let words = ["restore"].into_iter().chain(files).chain(["--at", at]);
+        let words: Vec<&str> = words.collect();
+        let answer = cluster.schedulers[0].answer(&cluster.programs, &words);
+        (answer, fs::read_dir(directory).map_or(0, Iterator::count))
+    };
+    for (at, vms) in [
+        (&times[1], 1),
+        (&times[2], 2),
+        (&ends[0], 1),
+        (&ends[1], 2),
+        (&ends[2], 3),
+    ] {
+        let (answer, _) = restore(at);
+        let answer = answer.with_status(0);
+        let words = format!("3 hosts and {vms} VMs");
+        assert!(answer.stdout.contains(&words), "{at}: {answer:#?}");
+    }
+    for (at, status, words) in [
+        (&*times[0], 1, "later than"),
+        (&*later, 1, "older than"),
+        ("2026-11-27T18:42:31", 2, "with its offset"),
+        ("yesterday", 2, "with its offset"),
+    ] {
+        let (refused, left) = restore(at);
+        assert_eq!(refused.status, Some(status), "{refused:#?}");
+        assert!(refused.stderr.contains(words), "{at}: {refused:#?}");
+        assert_eq!(left, 0, "{at}: nothing was written");
+    }
 }
 
 /// Goal: what was in progress when the schedulers were lost harms no guest: each is on one host afterwards,

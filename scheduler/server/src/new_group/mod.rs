@@ -12,6 +12,7 @@
 //! Invariant: the source is only read, and a directory that is not empty is never written.
 
 mod member;
+mod moment;
 mod restore;
 mod survivor;
 
@@ -19,6 +20,8 @@ use berth_domain::version::ServiceVersion;
 
 use crate::config::{Addresses, Config};
 use crate::flags::{Command, Flags};
+
+pub(crate) use moment::Moment;
 
 /// Why a command fails: the exit status, and a sentence.
 type Failure = (u8, String);
@@ -42,7 +45,7 @@ pub(crate) fn execute(flags: &Flags, command: &Command) -> Result<String, Failur
     let addresses = addresses.map_err(|faults| (WRONG_USE, berth_process::error_chain(&faults)))?;
     match command {
         Command::Restore { files, at } => {
-            restore::run(&config, &address(&config, &addresses)?, files, *at)
+            restore::run(&config, &address(&config, &addresses)?, files, at.as_ref())
         }
         Command::Recover {
             into: Some(into),

@@ -4,36 +4,69 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::PathBuf;
 
-use berth_backup::{Chain, Reader};
+use berth_backup::{Chain, Reader, Verified};
+use berth_domain::id::TimeMs;
 use berth_domain::recovery::Cause;
 
 use super::member::{NewGroup, create, prepare};
-use super::{Failure, NEXT, failed, level};
+use super::{CANNOT_RUN, Failure, Moment, NEXT, failed, level};
 use crate::config::Config;
 use crate::machine::{Level, Machine};
+
+/// Verifies backups, and returns the state at a moment, or at their end.
+fn load(
+    config: &Config,
+    files: &[PathBuf],
+    at: Option<&Moment>,
+) -> Result<Verified<Machine>, Failure> {
+    let mut chain = Chain::<Machine>::new(Level(level(config)));
+    match at {
+        None => {}
+        Some(Moment::Revision(at)) => chain = chain.up_to(*at),
+        Some(Moment::Time(at, _)) => {
+            let at = *at;
+            chain = chain.before(move |command| command.at > at);
+        }
+    }
+    let mut made_at = TimeMs::default();
+    for path in files {
+        let what = format!("{} cannot be restored", path.display());
+        let file = File::open(path).map_err(|error| failed(&what, &error))?;
+        let reader = Reader::new(BufReader::new(file));
+        let reader = reader.map_err(|error| failed(&what, &error))?;
+        made_at = TimeMs(reader.header().created_ms);
+        let is_first = chain.position().is_none();
+        chain.add(reader).map_err(|error| failed(&what, &error))?;
+        let state = chain.machine().map(Machine::state);
+        if let (Some(Moment::Time(at, typed)), Some(state)) = (at, state)
+            && is_first
+            && state.time() > *at
+        {
+            let why = format!("{what}: its last command is later than {typed}");
+            return Err((CANNOT_RUN, why));
+        }
+    }
+    if let Some(Moment::Time(at, typed)) = at
+        && !chain.is_reached()
+        && made_at < *at
+    {
+        let why = format!("the backups cannot be restored: the last of them is older than {typed}");
+        return Err((CANNOT_RUN, why));
+    }
+    let verified = chain.finish();
+    verified.map_err(|error| failed("the backups cannot be restored", &error))
+}
 
 /// Verifies backups and makes the first member of a new group of their state.
 pub(super) fn run(
     config: &Config,
     address: &str,
     files: &[PathBuf],
-    at: Option<u64>,
+    at: Option<&Moment>,
 ) -> Result<String, Failure> {
     // Before a long verification.
     prepare(&config.data_dir)?;
-    let mut chain = Chain::<Machine>::new(Level(level(config)));
-    if let Some(at) = at {
-        chain = chain.up_to(at);
-    }
-    for path in files {
-        let what = format!("{} cannot be restored", path.display());
-        let file = File::open(path).map_err(|error| failed(&what, &error))?;
-        let reader = Reader::new(BufReader::new(file));
-        let reader = reader.map_err(|error| failed(&what, &error))?;
-        chain.add(reader).map_err(|error| failed(&what, &error))?;
-    }
-    let verified = chain.finish();
-    let verified = verified.map_err(|error| failed("the backups cannot be restored", &error))?;
+    let verified = load(config, files, at)?;
     let state = verified.machine.state().clone();
     let (hosts, vms) = (state.hosts().len(), state.vms().len());
     let revision = state.revision();
