@@ -72,6 +72,7 @@ const TESTS: &[Test] = &[
 
     test!(three_machines::what_is_shown_is_compared, []),
     test!(three_machines::the_documented_commands_work_on_three_machines, [Namespaces]),
+    test!(three_machines::the_runbooks_work_on_three_machines, [Namespaces]),
 
     test!(tls::the_documented_setup_starts, [Namespaces]),
     test!(tls::the_rest_api_asks_for_certificates, [Curl]),

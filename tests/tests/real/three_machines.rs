@@ -18,6 +18,7 @@ use serde_json::Value;
 use crate::PROGRAMS;
 
 const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/three-machines.md");
+const RUNBOOKS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operations.md");
 
 /// How a block is typed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,7 +117,8 @@ impl Shell {
             programs.display()
         );
         let log = fs::File::create(machine.directory().join("shell.log")).expect("a log");
-        let mut shell = machine.command("sh");
+        // One that knows jobs by their names, as `kill %berth-scheduler`.
+        let mut shell = machine.command("bash");
         shell
             .env("PATH", path)
             .env_remove("BERTH_SCHEDULER")
@@ -151,9 +153,10 @@ impl Shell {
         let printed = beside.join(format!("printed-{}", self.typed));
         let status = beside.join(format!("status-{}", self.typed));
         let (out, done) = (printed.display(), status.display());
-        // Not in a subshell: what is exported stays. What is started beside goes on.
+        // Not in a subshell: what is exported stays. What is started beside goes on. A shell that a person
+        // types into forgets jobs that have ended before each prompt.
         let text = format!(
-            "{{\n{commands}\n}} >{out} 2>&1\necho $? >{done}.part; mv {done}.part {done}\n"
+            "jobs >/dev/null\n{{\n{commands}\n}} >{out} 2>&1\necho $? >{done}.part; mv {done}.part {done}\n"
         );
         self.input
             .write_all(text.as_bytes())
@@ -161,11 +164,11 @@ impl Shell {
         let code = eventually(
             &format!("the end of {commands:?} on {}", self.machine),
             || {
-                assert_eq!(
-                    self.child.try_wait().expect("a child"),
-                    None,
-                    "the shell ended"
-                );
+                if let Some(ended) = self.child.try_wait().expect("a child") {
+                    // A command of a block has failed.
+                    let printed = fs::read_to_string(&printed).unwrap_or_default();
+                    panic!("the shell ended with {ended}: {commands:?} printed {printed}");
+                }
                 fs::read_to_string(&status)
             },
         );
@@ -257,6 +260,41 @@ pub(crate) fn the_documented_commands_work_on_three_machines() {
             taken.push(place);
         }
     }
+}
+
+/// Goal: whoever follows a runbook gets what it promises, and the guests go on whatever is lost. Method: the
+/// cluster of the other document, up to its first guests; then every block of every runbook, in order.
+pub(crate) fn the_runbooks_work_on_three_machines() {
+    let [first, runbooks] = [DOCUMENT, RUNBOOKS].map(|document| {
+        let document = fs::read_to_string(document).expect("the document");
+        blocks(&document)
+    });
+    let is_move = |block: &Block| block.commands.contains("berth vm migrate");
+    let setup = first.iter().take_while(|block| !is_move(block));
+    let programs = Programs::new(PROGRAMS);
+    let lab = Lab::builder()
+        .machine("m1")
+        .machine("m2")
+        .machine("m3")
+        .start();
+    let lab = lab.expect("three machines");
+    let machines = lab.machines().iter();
+    let mut shells: Vec<Shell> = machines.map(|m| Shell::open(m, &programs)).collect();
+    let mut typed = 0;
+    for block in setup.chain(&runbooks) {
+        let shell = shells
+            .iter_mut()
+            .find(|shell| shell.machine == block.machine);
+        shell.expect("one of the three").type_block(block);
+        typed += 1;
+    }
+    assert!(typed > 35, "{typed} blocks");
+    let guests = shells.iter().map(|shell| {
+        let guests = fs::read_to_string(shell.directory.join("guests.json")).unwrap_or_default();
+        ["a", "b"].map(|vm| guests.contains(&format!("\"vm\":\"{vm}\"")))
+    });
+    let guests: Vec<_> = guests.collect();
+    assert_eq!(guests, [[false, false], [false, false], [true, true]]);
 }
 
 /// Goal: what is shown is compared by its words, and leaves open what it says it does.
