@@ -211,26 +211,45 @@ impl Drop for Shell {
     }
 }
 
+/// Three machines, on which everything was typed.
+struct Typed {
+    shells: Vec<Shell>,
+    _lab: Lab,
+    _programs: Programs,
+}
+
+impl Typed {
+    fn on_three_machines(blocks: &[Block]) -> Self {
+        let programs = Programs::new(PROGRAMS);
+        let lab = Lab::builder()
+            .machine("m1")
+            .machine("m2")
+            .machine("m3")
+            .start();
+        let lab = lab.expect("three machines");
+        let machines = lab.machines().iter();
+        let mut shells: Vec<Shell> = machines.map(|m| Shell::open(m, &programs)).collect();
+        for block in blocks {
+            let shell = shells
+                .iter_mut()
+                .find(|shell| shell.machine == block.machine);
+            shell.expect("one of the three").type_block(block);
+        }
+        Self {
+            shells,
+            _lab: lab,
+            _programs: programs,
+        }
+    }
+}
+
 /// Goal: whoever types the documentation's commands gets what it promises.
 pub(crate) fn the_documented_commands_work_on_three_machines() {
     let document = fs::read_to_string(DOCUMENT).expect("the document");
     let blocks = blocks(&document);
     assert!(blocks.len() > 10, "{blocks:#?}");
-    let programs = Programs::new(PROGRAMS);
-    let lab = Lab::builder()
-        .machine("m1")
-        .machine("m2")
-        .machine("m3")
-        .start();
-    let lab = lab.expect("three machines");
-    let machines = lab.machines().iter();
-    let mut shells: Vec<Shell> = machines.map(|m| Shell::open(m, &programs)).collect();
-    for block in &blocks {
-        let shell = shells
-            .iter_mut()
-            .find(|shell| shell.machine == block.machine);
-        shell.expect("one of the three").type_block(block);
-    }
+    let mut typed = Typed::on_three_machines(&blocks);
+    let shells = &mut typed.shells;
 
     // What the commands were for.
     let pins = |vm: &str, shell: &mut Shell| -> (Value, Vec<Value>) {
@@ -270,26 +289,11 @@ pub(crate) fn the_runbooks_work_on_three_machines() {
         blocks(&document)
     });
     let is_move = |block: &Block| block.commands.contains("berth vm migrate");
-    let setup = first.iter().take_while(|block| !is_move(block));
-    let programs = Programs::new(PROGRAMS);
-    let lab = Lab::builder()
-        .machine("m1")
-        .machine("m2")
-        .machine("m3")
-        .start();
-    let lab = lab.expect("three machines");
-    let machines = lab.machines().iter();
-    let mut shells: Vec<Shell> = machines.map(|m| Shell::open(m, &programs)).collect();
-    let mut typed = 0;
-    for block in setup.chain(&runbooks) {
-        let shell = shells
-            .iter_mut()
-            .find(|shell| shell.machine == block.machine);
-        shell.expect("one of the three").type_block(block);
-        typed += 1;
-    }
-    assert!(typed > 35, "{typed} blocks");
-    let guests = shells.iter().map(|shell| {
+    let setup = first.into_iter().take_while(|block| !is_move(block));
+    let blocks: Vec<Block> = setup.chain(runbooks).collect();
+    assert!(blocks.len() > 35, "{blocks:#?}");
+    let typed = Typed::on_three_machines(&blocks);
+    let guests = typed.shells.iter().map(|shell| {
         let guests = fs::read_to_string(shell.directory.join("guests.json")).unwrap_or_default();
         ["a", "b"].map(|vm| guests.contains(&format!("\"vm\":\"{vm}\"")))
     });
