@@ -284,6 +284,9 @@ impl Agent {
                 if bug == Some(Bug::StaleEpoch) {
                     fence.epoch = Epoch(u64::MAX);
                 }
+                if fence.epoch < self.trusted && bug == Some(Bug::CarryOutLostCalls) {
+                    fence.epoch = self.trusted;
+                }
                 if fence.epoch < self.trusted {
                     return vec![refuse(from, number)];
                 }

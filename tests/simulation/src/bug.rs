@@ -22,11 +22,13 @@ pub enum Bug {
     IgnoreWitness,
     /// A member does not compare the content of its log with the leader's.
     IgnoreContent,
+    /// An agent carries out calls of the schedulers that were lost, as if those that recover had made them.
+    CarryOutLostCalls,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::AnswerBeforeSync,
         Self::ReleaseEarly,
         Self::StaleEpoch,
@@ -35,6 +37,7 @@ impl Bug {
         Self::RemoveBelowQuorum,
         Self::IgnoreWitness,
         Self::IgnoreContent,
+        Self::CarryOutLostCalls,
     ];
 }
 
@@ -51,10 +54,11 @@ impl std::str::FromStr for Bug {
             "remove-below-quorum" => Ok(Self::RemoveBelowQuorum),
             "ignore-witness" => Ok(Self::IgnoreWitness),
             "ignore-content" => Ok(Self::IgnoreContent),
+            "carry-out-lost-calls" => Ok(Self::CarryOutLostCalls),
             other => Err(format!(
                 "{other:?} is no bug; there are answer-before-sync, release-early, stale-epoch, \
                  forget-doubt, answer-as-it-is, remove-below-quorum, ignore-witness, \
-                 ignore-content"
+                 ignore-content, carry-out-lost-calls"
             )),
         }
     }

@@ -394,7 +394,8 @@ fn planted_bugs_are_found() {
             | Bug::ForgetDoubt
             | Bug::AnswerAsItIs
             | Bug::RemoveBelowQuorum
-            | Bug::IgnoreWitness => 1,
+            | Bug::IgnoreWitness
+            | Bug::CarryOutLostCalls => 1,
         };
         let found = (first..first + SEEDS_FOR_BUGS).find_map(|seed| {
             outcome(Options {
@@ -403,6 +404,7 @@ fn planted_bugs_are_found() {
                 has_membership: bug == Bug::RemoveBelowQuorum,
                 has_damage: bug == Bug::IgnoreWitness,
                 has_rollback: bug == Bug::IgnoreContent,
+                has_restore: bug == Bug::CarryOutLostCalls,
                 ..Options::new(seed)
             })
             .err()
