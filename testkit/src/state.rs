@@ -524,6 +524,23 @@ impl World {
             .expect("the guest is gone");
     }
 
+    /// Shelves a VM.
+    pub fn shelve(&mut self, vm: &str) {
+        let operation = operation_id(self.fresh());
+        let lease = self.lease();
+        self.run(Command::BeginShelve {
+            operation,
+            vm: vm_name(vm),
+            lease,
+        })
+        .unwrap();
+        self.log(operation, Step::StopSource, Mark::Started)
+            .unwrap();
+        let effect = Effect::CompleteShelve;
+        self.advance(operation, Step::StopSource, Mark::Succeeded, effect)
+            .unwrap();
+    }
+
     /// Begins to migrate a VM to a host.
     pub fn begin_migration(&mut self, vm: &str, host: &str) -> Result<OperationId, Refusal> {
         let migration = MigrationId(uuid(5, self.fresh()));

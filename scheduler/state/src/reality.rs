@@ -60,7 +60,8 @@ impl State {
 
     /// Returns the namespaces that the agent of a host is to erase.
     pub fn erasures_of(&self, host: &HostName) -> Vec<(ClaimId, PmemDevice)> {
-        if self.is_recovering() {
+        let view = self.host(host);
+        if view.is_some_and(|view| self.has_unreported_guests(&view.host)) {
             return Vec::new();
         }
         let claims = self.claims_of_host(host).filter(|claim| !claim.is_in_use());
@@ -109,7 +110,7 @@ impl State {
     /// A host without a fence may have been removed while it had one, and be back.
     #[must_use]
     pub fn lost_of(&self, host: &Host) -> Vec<(VmUid, Option<ClaimId>)> {
-        if self.is_recovering() {
+        if self.has_unreported_guests(host) {
             return Vec::new();
         }
         let lost = host.unknown.iter().filter(|domain| domain.is_ours);

@@ -57,7 +57,7 @@ enum Purpose {
     Tell,
     /// To know what is to be erased, after it was told.
     Due,
-    /// To tell which guests are there, or what differs from what was expected.
+    /// To report which guests are there, or what differs from what was expected.
     Guests,
 }
 
@@ -80,7 +80,7 @@ pub struct Agent {
     /// Whether the last heartbeat was answered.
     heard: bool,
     asker: Asker<Purpose>,
-    /// What the scheduler expected when it was asked last and the time before.
+    /// What the scheduler expected at the last query and the one before.
     expected: [Expectation; 2],
     calls: BTreeMap<CallId, Taken>,
     /// The greatest epoch of each guest under which a call was taken by this run.
@@ -419,7 +419,7 @@ impl Agent {
                 }
                 // No host has a watchdog.
                 Effect::Watchdog(_) => {}
-                // As long as no schedulers were lost, no agent is told of claims.
+                // As long as no schedulers were lost, agents learn of no claims.
                 Effect::Report(_) if self.trusted == Epoch::default() => {}
                 Effect::Report(comparison) => {
                     let command = Command::NoteReality {

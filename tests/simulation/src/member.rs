@@ -11,6 +11,7 @@ mod disk;
 mod joiner;
 mod lease;
 mod read;
+mod recovery;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::Write as _;
@@ -23,7 +24,6 @@ use berth_replication::{
     Config, Effects, Fatal, Machine as _, Position, Refused, Replica, Ticket, admission,
 };
 use berth_scheduler::machine::{Level, Machine};
-use berth_state::command::Command;
 use berth_state::{Reply, State};
 use berth_store::disk::Parts;
 use berth_store::recover::read_snapshot;
@@ -210,8 +210,8 @@ impl Member {
         self.directory = Directory::Member(identity, disk);
     }
 
-    /// Begins anew as a member of another cluster, with an empty disk.
-    pub fn begin_anew(&mut self, cluster: &str, disk_id: String) {
+    /// Becomes a member of another cluster, with an empty disk.
+    pub fn join_other_cluster(&mut self, cluster: &str, disk_id: String) {
         self.delete_directory();
         cluster.clone_into(&mut self.cluster);
         self.make_directory(self.site, disk_id);
@@ -724,30 +724,6 @@ impl Running {
             }
         }
         Vec::new()
-    }
-
-    /// Ends a recovery as a leader does: when nothing is missing and nothing conflicts.
-    fn end_recovery(&mut self, now: TimeMs) {
-        let Some(machine) = self.replica.speculative() else {
-            return;
-        };
-        let outcome = machine.state().recovery_outcome();
-        if self.replica.may_propose().is_err()
-            || outcome.is_none_or(|outcome| !outcome.conflicts.is_empty())
-        {
-            return;
-        }
-        let accept_conflicts = false;
-        let command = Command::EndRecovery { accept_conflicts };
-        let ask = DecisionRequest::new(DecisionRequest::LEADER, Action::Plain(command));
-        if let Decision::Command(proposal) = decide(machine.state(), berth_codec::admit, now, &ask)
-        {
-            self.last_ticket += 1;
-            let proposed = self
-                .replica
-                .propose(Ticket(self.last_ticket), proposal.envelope);
-            assert!(proposed.is_ok(), "the replica said that it takes proposals");
-        }
     }
 
     fn wait(&mut self, waiter: Waiter) -> Ticket {

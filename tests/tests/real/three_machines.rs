@@ -281,7 +281,7 @@ pub(crate) fn the_documented_commands_work_on_three_machines() {
     }
 }
 
-/// Goal: whoever follows a runbook gets what it promises, and the guests go on whatever is lost. Method: the
+/// Goal: an operator who follows a runbook gets what it promises, and the guests go on whatever is lost. Method: the
 /// cluster of the other document, up to its first guests; then every block of every runbook, in order.
 pub(crate) fn the_runbooks_work_on_three_machines() {
     let [first, runbooks] = [DOCUMENT, RUNBOOKS].map(|document| {

@@ -91,8 +91,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let directory = folder.path().join("made/when/missing");
         assert!(load(&directory).unwrap().is_none());
-        for members in 0..=2 {
+        for (members, era) in [(0, 0), (1, 2_000_000_000_000), (2, u64::MAX)] {
             let mut known = known();
+            known.era = era;
             known.members.truncate(members);
             store(&directory, &known).unwrap();
             assert_eq!(load(&directory).unwrap(), Some(known));

@@ -8,8 +8,8 @@ use berth_domain::name::HostName;
 use berth_domain::recovery::{GUESTS_MAX, ReportedGuest, era_of};
 use berth_proto::convert::field;
 use berth_proto::host::v1 as host;
-use berth_state::State;
 use berth_state::command::Command;
+use berth_state::{Reply, State};
 use tonic::Status;
 
 use super::context::Context;
@@ -36,8 +36,14 @@ pub(super) async fn report_guests(
         basis: wire.basis_revision,
         guests,
     };
-    let reported = context.command(caller, command).await;
-    reported.map(|_| host::ReportGuestsResponse {})
+    let reported = context.command(caller, command).await?;
+    if let Reply::Host(host) = reported
+        && !host.unreported
+    {
+        let orphans = host.orphans.len();
+        tracing::warn!(host = %host.name, orphans, "host settled after the recovery");
+    }
+    Ok(host::ReportGuestsResponse {})
 }
 
 /// Returns the least epoch that the agent of a host carries out, while its guests are to be reported;

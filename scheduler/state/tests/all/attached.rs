@@ -309,22 +309,7 @@ fn a_shelved_vm_comes_back_where_its_volumes_are() {
     let mut world = world();
     made(&mut world, "cache", Kind::Cache, &["h1", "h2"]);
     world.boot("a", &with(floating(1), &["cache"]), "h1");
-    let operation = operation_id(world.fresh());
-    let lease = world.lease();
-    world
-        .run(Command::BeginShelve {
-            operation,
-            vm: vm_name("a"),
-            lease,
-        })
-        .unwrap();
-    world
-        .log(operation, Step::StopSource, Mark::Started)
-        .unwrap();
-    let effect = Effect::CompleteShelve;
-    world
-        .advance(operation, Step::StopSource, Mark::Succeeded, effect)
-        .unwrap();
+    world.shelve("a");
     let kept = delete_volume(&mut world, "cache").unwrap_err();
     assert_eq!(kept.reason, "VOLUME_ATTACHED");
     let away = begin_unshelve(&mut world, "a", "h2").unwrap_err();

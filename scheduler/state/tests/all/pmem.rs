@@ -18,7 +18,7 @@ use berth_testkit::state::*;
 
 const GIB: u64 = 1 << 30;
 
-fn namespace(name: &str, label: &str) -> PmemNamespace {
+pub(crate) fn namespace(name: &str, label: &str) -> PmemNamespace {
     PmemNamespace {
         name: PmemName::new(name).unwrap(),
         class: Label::parse(label).unwrap().class(),
@@ -44,7 +44,7 @@ fn register(world: &mut World, names: &[&str]) -> Result<(), Refusal> {
     world.register("h1", report(shape)).map(drop)
 }
 
-fn guest(labels: &str) -> VmSpec {
+pub(crate) fn guest(labels: &str) -> VmSpec {
     let plain: Flavor = flavor("pmem", 1, 256, &[("hw:pmem", labels)]);
     spec(plain)
 }

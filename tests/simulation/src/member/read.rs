@@ -35,7 +35,7 @@ pub(super) fn read(state: &State, now: TimeMs, question: &Question) -> Told {
     }
 }
 
-/// Returns what an agent is to expect. Of guests and claims it is told only where schedulers were lost:
+/// Returns what an agent is to expect. It contains guests and claims only where schedulers were lost:
 /// otherwise nothing happens that a comparison would find.
 #[must_use]
 pub fn expected(state: &State, name: &HostName) -> Expectation {

@@ -16,7 +16,7 @@ use super::{Event, MEMBERS, Run, index};
 use crate::chance::Chance;
 use crate::packet::Node;
 
-/// Before this, nobody has booted anything.
+/// Before this there is no VM.
 const FIRST_MS: u64 = 6_000;
 
 /// A state that a new group can begin with.
@@ -102,7 +102,7 @@ impl Run {
             self.crash(Node::Member(site));
             let disk_id = self.restore_chance.uuid().to_string();
             let member = &mut self.members[index(site)];
-            member.begin_anew(&cluster.to_string(), disk_id);
+            member.join_other_cluster(&cluster.to_string(), disk_id);
             if let Some(disk) = member.disk() {
                 let checkpoints = disk.split().checkpoints;
                 checkpoints::save(&checkpoints, header.clone(), rows.iter().cloned())

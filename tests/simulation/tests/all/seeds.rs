@@ -215,7 +215,7 @@ fn clusters_older_than_their_hosts_settle() {
     let good: Vec<_> = results.iter().filter_map(|r| r.as_ref().ok()).collect();
     let recoveries: usize = good.iter().map(|s| s.recoveries).sum();
     println!(
-        "{} seeds from {first}: {recoveries} recoveries, {} wishes granted, {} migrations arrived",
+        "{} seeds from {first}: {recoveries} recoveries, {} requests granted, {} migrations arrived",
         results.len(),
         good.iter().map(|s| s.granted).sum::<usize>(),
         good.iter().map(|s| s.migrated).sum::<usize>(),

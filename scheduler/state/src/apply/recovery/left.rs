@@ -4,9 +4,11 @@
 //! A namespace that no claim has was perhaps a guest's in the time that is lost, so that it is erased
 //! before it is given to another. Its agent erases none that a guest has.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use berth_domain::claim::{Claim, Owner, State as ClaimState};
+use berth_domain::constraint::Violation;
 use berth_domain::host::Host;
 use berth_domain::id::{ClaimId, VmUid};
 use berth_domain::name::{HostName, PmemName, VmName};
@@ -77,9 +79,9 @@ impl<J: Journal> Transaction<'_, J> {
         let host = &self.state.hosts[name].host;
         let claims = self.state.claims_of_host(name);
         let claimed = claims.flat_map(|claim| &claim.assignment.pmem);
-        let claimed: Vec<&PmemName> = claimed.map(|device| &device.name).collect();
+        let claimed: BTreeSet<&PmemName> = claimed.map(|device| &device.name).collect();
         let namespaces = host.report.topology.pmem().iter();
-        let free = namespaces.filter(|namespace| !claimed.contains(&&namespace.name));
+        let free = namespaces.filter(|namespace| !claimed.contains(&namespace.name));
         let pmem: Vec<PmemDevice> = free.map(PmemDevice::from).collect();
         let claim = Claim {
             // As unique as the two numbers of which it is made.
@@ -115,7 +117,7 @@ impl<J: Journal> Transaction<'_, J> {
         let mut hosts = self.state.hosts.values().map(|view| &view.host);
         let found = hosts.find(|host| host.orphans.contains(&vm.uid.0) && !removes(&host.name));
         let Some(host) = found else {
-            return self.examine_overlap(vm, kind);
+            return self.examine_start(vm, kind);
         };
         let (vm, host) = (&vm.name, &host.name);
         let message = format!("host {host} has a guest of vm {vm} since before the recovery");
@@ -130,19 +132,24 @@ impl<J: Journal> Transaction<'_, J> {
         )
     }
 
-    /// Refuses to start a guest on what an orphan on its host has too.
-    fn examine_overlap(&self, vm: &Vm, kind: &Kind) -> Result<(), Refusal> {
+    /// Refuses to start a guest on a host whose guests are not known, or on what an orphan there has too.
+    fn examine_start(&self, vm: &Vm, kind: &Kind) -> Result<(), Refusal> {
         let view = vm.host.as_ref().and_then(|host| self.state.host(host));
-        let (Some(view), Some(claim)) = (view, vm.claim) else {
-            return Ok(());
-        };
         let starts = matches!(
             kind,
             Kind::Start | Kind::Reboot { .. } | Kind::Rebuild { .. }
         );
+        let (Some(view), Some(claim), true) = (view, vm.claim, starts) else {
+            return Ok(());
+        };
+        if view.host.unreported {
+            let name = &view.host.name;
+            let refusal = Violation::Unreported.to_refusal(name);
+            return Err(refusal.with_hint(format!("start the compute agent of host {name} again")));
+        }
         let mut orphans = (view.holders()).filter(|d| view.host.orphans.contains(&d.uuid));
         let other = orphans.find(|domain| overlaps(self.state, claim, &domain.held));
-        match other.filter(|_| starts) {
+        match other {
             None => Ok(()),
             Some(other) => {
                 let (vm, host, guest) = (&vm.name, &view.host.name, &other.name);
@@ -188,7 +195,7 @@ impl State {
     }
 
     /// Returns the VM of a domain.
-    pub(super) fn vm_of_domain(&self, uid: VmUid, name: &str) -> Option<&std::sync::Arc<Vm>> {
+    pub(super) fn vm_of_domain(&self, uid: VmUid, name: &str) -> Option<&Arc<Vm>> {
         let vm = self.vm(&VmName::new(name).ok()?)?;
         (vm.uid == uid).then_some(vm)
     }

@@ -33,15 +33,18 @@ pub(super) enum Record {
     Shelved,
     Error,
     Resized,
+    /// A migration to h2 has begun since the recovery.
+    Migrating,
 }
 
-const RECORDS: [Record; 6] = [
+const RECORDS: [Record; 7] = [
     Record::Nothing,
     Record::Active,
     Record::Stopped,
     Record::Shelved,
     Record::Error,
     Record::Resized,
+    Record::Migrating,
 ];
 
 /// Why a host is late.
@@ -75,14 +78,17 @@ fn expected(record: Record, late: Late, state: DomainState) -> Outcome {
         (Record::Shelved, _, false) => (VmState::Shelved, None),
         (Record::Error, _, _) => (VmState::Error, None),
         (Record::Resized, _, _) => (VmState::Resized, Some("h2")),
+        (Record::Migrating, _, _) => (VmState::Migrating, Some("h1")),
     };
     let is_its_vms = host == Some("h3");
-    let is_stopped = record == Record::Active && (!is_on || late == Late::Fenced);
+    let is_useless =
+        matches!(record, Record::Active | Record::Migrating) && (!is_on || late == Late::Fenced);
     Outcome {
         vm,
         host,
-        is_orphan: !is_its_vms && !is_stopped,
-        is_stopped,
+        is_orphan: !is_its_vms && !is_useless,
+        // Beside a VM that is on its way only a fenced host is cleared at once.
+        is_stopped: is_useless && (record == Record::Active || late == Late::Fenced),
     }
 }
 
@@ -101,17 +107,21 @@ fn past(record: Record) -> World {
         Record::Nothing => {}
         // What is interrupted has failed after the recovery.
         Record::Error => drop(world.begin_boot("a", &pinned(1), "h1").unwrap()),
-        Record::Active | Record::Stopped | Record::Shelved | Record::Resized => {
+        Record::Active
+        | Record::Stopped
+        | Record::Shelved
+        | Record::Resized
+        | Record::Migrating => {
             world.boot("a", &pinned(1), "h1");
         }
     }
     match record {
-        Record::Nothing | Record::Error | Record::Active => {}
+        Record::Nothing | Record::Error | Record::Active | Record::Migrating => {}
         Record::Stopped => {
             let stop = Kind::Stop { timeout_ms: 1_000 };
             end_power(&mut world, stop, Step::Stop, GuestPower::Off);
         }
-        Record::Shelved => shelve(&mut world),
+        Record::Shelved => world.shelve("a"),
         Record::Resized => {
             let moved = cold_moves::begin(&mut world, "a", "h2", cold_moves::RESIZE).unwrap();
             cold_moves::carry_out(&mut world, moved);
@@ -129,26 +139,6 @@ fn end_power(world: &mut World, kind: Kind, step: Step, power: GuestPower) {
     };
     world
         .advance(operation, step, Mark::Succeeded, effect)
-        .unwrap();
-}
-
-fn shelve(world: &mut World) {
-    let operation = operation_id(world.fresh());
-    let lease = world.lease();
-    let vm = vm_name("a");
-    world
-        .run(Command::BeginShelve {
-            operation,
-            vm,
-            lease,
-        })
-        .unwrap();
-    world
-        .log(operation, Step::StopSource, Mark::Started)
-        .unwrap();
-    let effect = Effect::CompleteShelve;
-    world
-        .advance(operation, Step::StopSource, Mark::Succeeded, effect)
         .unwrap();
 }
 
@@ -185,6 +175,9 @@ fn recovered(record: Record, late: Late) -> World {
     world
         .run(Command::EndRecovery { accept_conflicts })
         .unwrap();
+    if record == Record::Migrating {
+        let _ = world.begin_migration("a", "h2").unwrap();
+    }
     match late {
         Late::Added => drop(world.register("h3", report(topology(2, 3, 1))).unwrap()),
         Late::Fenced => {
@@ -334,7 +327,7 @@ fn begun(world: &World, record: Record) -> Vec<(&'static str, Option<Refusal>)> 
         ("unshelve", trial.run(unshelve).err())
     };
     match record {
-        Record::Nothing | Record::Resized => Vec::new(),
+        Record::Nothing | Record::Resized | Record::Migrating => Vec::new(),
         Record::Active => vec![start, rebuild, delete],
         Record::Stopped => vec![start, rebuild, moved, delete, shelve],
         Record::Shelved => vec![unshelve, delete],
@@ -387,4 +380,63 @@ fn a_vm_that_ran_twice_is_started_again() {
     let vm = vm(&world);
     assert_eq!((vm.state, &vm.error), (VmState::Active, &None));
     assert_eq!(vm.host, Some(host_name("h1")));
+}
+
+/// Goal: on a host whose guests are not known no guest of its own is started, none is stopped and nothing
+/// erased, whatever its agent knows of recoveries.
+#[test]
+fn nothing_happens_on_a_host_before_it_has_reported() {
+    let mut world = past(Record::Stopped);
+    let host = host_name("h1");
+    let down = Command::SetLiveness {
+        host: host.clone(),
+        liveness: Liveness::Down,
+    };
+    world.run(down).unwrap();
+    let mut world = world.recovered();
+    let incarnation = world.view("h1").host.report.incarnation;
+    let by = "me".to_owned();
+    let (method, output) = (Method::Operator, String::new());
+    world
+        .run(Command::FenceHost {
+            host: host.clone(),
+            method,
+            by,
+            output,
+            incarnation,
+        })
+        .unwrap();
+    for _ in 0..2 {
+        world.report_guests("h2", &[]).unwrap();
+    }
+    let accept_conflicts = false;
+    world
+        .run(Command::EndRecovery { accept_conflicts })
+        .unwrap();
+    let liveness = Liveness::Up;
+    world.run(Command::SetLiveness { host, liveness }).unwrap();
+    let refused = power::begin(&mut world, "a", Kind::Start).unwrap_err();
+    assert_eq!(refused.reason, "HOST_NOT_REPORTED", "{refused}");
+    // An older agent compares, although it should report.
+    let strange = late_guest(&world, DomainState::Running).domain;
+    let comparison = Comparison {
+        basis: world.state.revision(),
+        unknown: vec![Unknown {
+            uuid: uuid(4, 7_777),
+            name: "b".to_owned(),
+            ..strange
+        }],
+        findings: Vec::new(),
+    };
+    world
+        .run(Command::NoteReality {
+            host: host_name("h1"),
+            incarnation,
+            comparison,
+        })
+        .unwrap();
+    let host = &world.view("h1").host;
+    assert_eq!((host.unknown.len(), world.state.lost_of(host)), (1, vec![]));
+    world.report_guests("h1", &[]).unwrap();
+    power::begin(&mut world, "a", Kind::Start).unwrap();
 }

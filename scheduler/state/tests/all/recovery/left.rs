@@ -8,38 +8,20 @@ use berth_domain::agent::DomainState;
 use berth_domain::claim::{Claim, State as ClaimState};
 use berth_domain::name::PmemName;
 use berth_domain::operation::Kind;
-use berth_domain::pmem::{Label, PmemNamespace};
 use berth_domain::recovery::ReportedGuest;
-use berth_domain::topology::CellId;
-use berth_domain::vm::VmSpec;
 use berth_state::command::Command;
-use berth_testkit::state::{World, flavor, host_name, report, spec, topology, vm_name};
+use berth_testkit::state::{World, host_name, report, topology, vm_name};
 
 use super::guests_of;
+use crate::pmem::{guest, namespace};
 use crate::power;
 
 const NAMESPACES: [&str; 2] = ["ns0", "ns1"];
 
-fn namespace(name: &str) -> PmemNamespace {
-    PmemNamespace {
-        name: PmemName::new(name).unwrap(),
-        class: Label::parse("SMALL").unwrap().class(),
-        size_bytes: 1 << 30,
-        align_bytes: 2 << 20,
-        path: format!("/dev/{name}"),
-        cell: Some(CellId(0)),
-        region: "region0".to_owned(),
-        trouble: String::new(),
-    }
-}
-
 fn register(world: &mut World) {
-    let shape = topology(2, 3, 1).with_pmem(NAMESPACES.map(namespace).to_vec());
+    let shape =
+        topology(2, 3, 1).with_pmem(NAMESPACES.map(|name| namespace(name, "SMALL")).to_vec());
     world.register("h1", report(shape.unwrap())).unwrap();
-}
-
-fn guest() -> VmSpec {
-    spec(flavor("pmem", 1, 256, &[("hw:pmem", "SMALL")]))
 }
 
 /// What the state has of `ns0`.
@@ -79,7 +61,7 @@ fn reported(past: &World, after: After) -> Vec<ReportedGuest> {
             for claim in erasing.iter().filter(|claim| !claim.is_in_use()) {
                 erase(&mut lost, claim);
             }
-            lost.boot("b", &guest(), "h1");
+            lost.boot("b", &guest("SMALL"), "h1");
         }
     }
     let mut guests = guests_of(&lost.state, &host_name("h1"));
@@ -151,9 +133,9 @@ fn examine(before: Before, after: After, is_late: bool) {
     register(&mut past);
     match before {
         Before::Free => {}
-        Before::OfA => past.boot("a", &guest(), "h1"),
+        Before::OfA => past.boot("a", &guest("SMALL"), "h1"),
         Before::Erased => {
-            past.boot("a", &guest(), "h1");
+            past.boot("a", &guest("SMALL"), "h1");
             past.delete("a");
         }
     }
@@ -204,7 +186,10 @@ fn examine(before: Before, after: After, is_late: bool) {
         &NAMESPACES[1..]
     };
     assert_eq!(erased, both, "{what}");
-    assert!(world.begin_boot("c", &guest(), "h1").is_err(), "{what}");
+    assert!(
+        world.begin_boot("c", &guest("SMALL"), "h1").is_err(),
+        "{what}"
+    );
     if expected == "a" && after == After::OfOrphan {
         let refused = power::begin(&mut world, "a", Kind::Start).unwrap_err();
         assert_eq!(refused.reason, "HELD_BY_UNKNOWN_GUEST", "{what}");
