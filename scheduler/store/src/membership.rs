@@ -78,6 +78,12 @@ impl Membership {
         self.learners.contains(&id) || self.learners_next.contains(&id)
     }
 
+    /// Returns whether another member than this one has the address.
+    pub fn is_at_other(&self, id: u64, address: &str) -> bool {
+        let mut others = self.members.iter().filter(|member| member.id != id);
+        others.any(|member| member.address == address)
+    }
+
     /// Returns the form that Raft uses.
     pub fn conf_state(&self) -> ConfState {
         let mut conf = ConfState::default();

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use berth_replication::Config;
 use berth_replication::runtime::{Ended, Handle, Runtime, Settings, Start, StopError};
-use berth_replication::transport::{self, Options};
+use berth_replication::transport::{self, Addresses, Options};
 use berth_store::{FileDisk, Identity, Recovery};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -41,6 +41,10 @@ pub struct Running {
     pub handle: Handle<Registers>,
     /// What opening its disk repaired.
     pub recovery: Recovery,
+    /// Where it reaches the others.
+    pub addresses: Addresses,
+    /// Where it listens.
+    pub address: SocketAddr,
     stop: oneshot::Sender<()>,
     task: JoinHandle<Result<Ended, StopError>>,
     server: JoinHandle<()>,
@@ -123,7 +127,7 @@ impl Group {
             .and_then(|()| note.sync_all())
             .and_then(|()| File::open(&self.folder)?.sync_all())
             .expect("note the address");
-        self.run(id, disk, listener, start);
+        self.run(id, disk, listener, None, start);
     }
 
     /// Adds a member as an operator would, and returns its id.
@@ -150,7 +154,23 @@ impl Group {
         let address: SocketAddr = address.parse().expect("an address");
         let listener = bind(address).await;
         let disk = self.open(id).await;
-        self.run(id, disk, listener, Start::Existing);
+        self.run(id, disk, listener, None, Start::Existing);
+    }
+
+    /// Starts a member from its directory at a new address.
+    pub async fn restart_elsewhere(&mut self, id: u64) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
+        let disk = self.open(id).await;
+        self.run(id, disk, listener, None, Start::Existing);
+    }
+
+    /// Starts a member from its directory at the address it had; it states another one.
+    pub async fn restart_stating(&mut self, id: u64, stated: &str) {
+        let address = std::fs::read_to_string(self.folder.join(format!("m{id}.address")))
+            .expect("its address");
+        let listener = bind(address.parse().expect("an address")).await;
+        let disk = self.open(id).await;
+        self.run(id, disk, listener, Some(stated), Start::Existing);
     }
 
     /// Waits until whoever used the directory before has let go of it.
@@ -168,16 +188,25 @@ impl Group {
         panic!("the directory of member {id} stays in use");
     }
 
-    fn run(&mut self, id: u64, disk: FileDisk, listener: TcpListener, start: Start) {
+    fn run(
+        &mut self,
+        id: u64,
+        disk: FileDisk,
+        listener: TcpListener,
+        stated: Option<&str>,
+        start: Start,
+    ) {
         let disk = HungDisk::new(disk, self.hold(id));
         let runtime = Runtime::open(self.settings.clone(), disk, start).expect("open");
-        let address = listener.local_addr().expect("address").to_string();
+        let address = listener.local_addr().expect("address");
+        let known = transport::Known::default();
+        let addresses = known.addresses.clone();
         let (network, service) = transport::grpc(
             runtime.inbox(),
-            address,
+            stated.map_or_else(|| address.to_string(), str::to_owned),
             Options::default(),
             None,
-            transport::Versions::default(),
+            known,
         );
         let handle = runtime.handle();
         let recovery = runtime.recovery().clone();
@@ -202,6 +231,8 @@ impl Group {
         let running = Running {
             handle,
             recovery,
+            addresses,
+            address,
             stop,
             task,
             server,

@@ -28,21 +28,35 @@ pub enum Change {
     Demote(u64),
     /// Takes a member out.
     Remove(u64),
+    /// Records where a member is reached from now on. Its role stays.
+    Address {
+        /// The member.
+        id: u64,
+        /// Where the other members reach it, as `host:port`.
+        address: String,
+    },
 }
 
 impl Change {
     fn id(&self) -> u64 {
         match self {
             Self::AddLearner(member) => member.id,
-            Self::Promote(id) | Self::Demote(id) | Self::Remove(id) => *id,
+            Self::Promote(id) | Self::Demote(id) | Self::Remove(id) | Self::Address { id, .. } => {
+                *id
+            }
         }
     }
 
-    fn kind(&self) -> ConfChangeType {
+    fn kind(&self, membership: &Membership) -> ConfChangeType {
         match self {
             Self::AddLearner(_) | Self::Demote(_) => ConfChangeType::AddLearnerNode,
             Self::Promote(_) => ConfChangeType::AddNode,
             Self::Remove(_) => ConfChangeType::RemoveNode,
+            // Raft adds a member in the role that it has, which changes nothing there.
+            Self::Address { id, .. } => match membership.is_voter(*id) {
+                true => ConfChangeType::AddNode,
+                false => ConfChangeType::AddLearnerNode,
+            },
         }
     }
 }
@@ -124,11 +138,7 @@ impl<M: Machine> Replica<M> {
         if let Some(known) = membership.members.iter().find(same_disk) {
             return Ok(Addition::Known(known.id));
         }
-        if membership
-            .members
-            .iter()
-            .any(|m| m.address == member.address)
-        {
+        if membership.is_at_other(member.id, &member.address) {
             return Err(Refused::Change("the address belongs to another member"));
         }
         member.id = membership.next_id;
@@ -187,9 +197,13 @@ impl<M: Machine> Replica<M> {
                     ));
                 }
                 Change::Promote(id) => voters.push(*id),
-                Change::Demote(_) | Change::Remove(_) if !known => {
+                Change::Demote(_) | Change::Remove(_) | Change::Address { .. } if !known => {
                     return Err(Refused::Change("there is no such member"));
                 }
+                Change::Address { id, address } if membership.is_at_other(*id, address) => {
+                    return Err(Refused::Change("the address belongs to another member"));
+                }
+                Change::Address { .. } => {}
                 Change::Demote(id) | Change::Remove(id) if *id == self.config.id => {
                     return Err(Refused::Change(
                         "the leader does not take itself out; transfer leadership first",
@@ -213,7 +227,7 @@ impl<M: Machine> Replica<M> {
                 .iter()
                 .map(|part| ConfChangeSingle {
                     node_id: part.id(),
-                    change_type: part.kind(),
+                    change_type: part.kind(&self.membership),
                     ..ConfChangeSingle::default()
                 })
                 .collect(),
@@ -252,6 +266,10 @@ impl<M: Machine> Replica<M> {
             // An operator who demotes a member does not want it promoted at the next tick.
             Change::Demote(id) => self.membership.get(*id).map(|member| Member {
                 promote: false,
+                ..member.clone()
+            }),
+            Change::Address { id, address } => self.membership.get(*id).map(|member| Member {
+                address: address.clone(),
                 ..member.clone()
             }),
             Change::Promote(_) | Change::Remove(_) => None,

@@ -543,6 +543,22 @@ impl<M: Machine> Handle<M> {
         .await
     }
 
+    /// Records where a member of this membership is reached from now on; any other one is refused as a
+    /// pending change.
+    pub async fn record_address(
+        &self,
+        id: u64,
+        address: String,
+        checked: Arc<Membership>,
+    ) -> Result<u64, MembershipError> {
+        self.membership_request(|reply| Request::Change {
+            changes: vec![Change::Address { id, address }],
+            checked: Some(checked),
+            reply,
+        })
+        .await
+    }
+
     /// Makes a learner a voter now; refused unless it has caught up.
     pub async fn promote(&self, id: u64) -> Result<u64, MembershipError> {
         self.change_members(vec![Change::Promote(id)]).await

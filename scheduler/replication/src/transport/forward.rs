@@ -11,7 +11,7 @@ use bytes::Bytes;
 use tonic::Status;
 use tonic::transport::Channel;
 
-use super::{Options, hello, peer};
+use super::{Addresses, Options, hello, peer};
 use crate::machine::Machine;
 use crate::runtime::Inbox;
 
@@ -19,17 +19,26 @@ use crate::runtime::Inbox;
 pub struct Forwarder {
     identity: Identity,
     address: String,
+    addresses: Addresses,
     options: Options,
-    /// The channel to the leader by its address and the generation of the certificates. It connects by itself, again and again.
+    /// The channel to the leader by its address and the generation of the certificates. It connects
+    /// by itself, again and again.
     leader: Mutex<Option<(String, u64, Channel)>>,
 }
 
 impl Forwarder {
-    /// Returns the way out of the member with this inbox, which others reach at `address`.
-    pub fn new<M: Machine>(inbox: &Inbox<M>, address: impl Into<String>, options: Options) -> Self {
+    /// Returns the way out of the member with this inbox, which others reach at `address`, and which
+    /// reaches them at `addresses`.
+    pub fn new<M: Machine>(
+        inbox: &Inbox<M>,
+        address: impl Into<String>,
+        addresses: Addresses,
+        options: Options,
+    ) -> Self {
         Self {
             identity: inbox.identity().clone(),
             address: address.into(),
+            addresses,
             options,
             leader: Mutex::default(),
         }
@@ -45,7 +54,7 @@ impl Forwarder {
             hello: Some(hello(&self.identity, &self.address, to.id, &self.options)),
             envelope,
         };
-        let channel = self.channel(&to.address)?;
+        let channel = self.channel(&self.addresses.present(to))?;
         let response = peer::client(channel).forward(request).await?;
         Ok(response.into_inner().outcome)
     }

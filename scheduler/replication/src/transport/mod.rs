@@ -16,6 +16,7 @@
 //! removed, and known members on an unknown disk. It accepts members that it does not know *yet*:
 //! it may be the one that is behind.
 
+mod addresses;
 mod decode;
 mod forward;
 mod peer;
@@ -33,8 +34,9 @@ use bytes::Bytes;
 use raft::eraftpb::Message;
 use tonic::Status;
 
+pub use self::addresses::Addresses;
 pub use self::forward::Forwarder;
-use self::peer::Peer;
+use self::peer::{Peer, Places};
 pub use self::server::RaftReceiver;
 use crate::machine::Machine;
 use crate::runtime::{Inbox, Network, OutgoingSnapshot, SnapshotReport};
@@ -78,9 +80,6 @@ impl Default for Options {
     }
 }
 
-/// Addresses of members that are not in the membership yet, learned from their hellos.
-type Learned = Arc<Mutex<HashMap<u64, String>>>;
-
 /// What the programs of other members can do, as each said last. Who was never heard of, or does
 /// not say, is left out.
 #[derive(Clone, Debug, Default)]
@@ -105,7 +104,7 @@ pub struct GrpcNetwork<M: Machine> {
     inbox: Inbox<M>,
     options: Options,
     address: String,
-    learned: Learned,
+    addresses: Addresses,
     peers: HashMap<u64, Peer>,
 }
 
@@ -116,18 +115,27 @@ pub trait Answering: Send + Sync {
     async fn answer(&self, envelope: Bytes) -> Result<Bytes, Status>;
 }
 
+/// What both directions of the transport share with the rest of the member.
+#[derive(Clone, Debug, Default)]
+pub struct Known {
+    /// What the programs of the others support.
+    pub versions: Versions,
+    /// Where the others are reached.
+    pub addresses: Addresses,
+}
+
 /// Returns both directions of the transport: the network to run the member with, and the service
 /// to serve at `address`, which is where the other members reach it. Without `answering` nothing
-/// is carried out for them. What they say of themselves goes to `versions`.
+/// is carried out for them. What they say of themselves goes to `known`.
 pub fn grpc<M: Machine>(
     inbox: Inbox<M>,
     address: impl Into<String>,
     options: Options,
     answering: Option<Arc<dyn Answering>>,
-    versions: Versions,
+    known: Known,
 ) -> (GrpcNetwork<M>, RaftServiceServer<RaftReceiver<M>>) {
-    let learned = Learned::default();
-    let receiver = RaftReceiver::new(inbox.clone(), learned.clone(), answering, versions);
+    let addresses = known.addresses.clone();
+    let receiver = RaftReceiver::new(inbox.clone(), answering, known);
     let service = RaftServiceServer::new(receiver)
         .max_decoding_message_size(FRAME_BYTES_MAX)
         .max_encoding_message_size(FRAME_BYTES_MAX);
@@ -135,43 +143,48 @@ pub fn grpc<M: Machine>(
         inbox,
         options,
         address: address.into(),
-        learned,
+        addresses,
         peers: HashMap::new(),
     };
     (network, service)
 }
 
 impl<M: Machine> GrpcNetwork<M> {
-    fn address_of(&self, member: &Member) -> Option<String> {
-        if !member.address.is_empty() {
-            return Some(member.address.clone());
-        }
-        let learned = self.learned.lock().unwrap_or_else(PoisonError::into_inner);
-        learned.get(&member.id).cloned()
-    }
-
-    /// Returns the peer at its present address, if there is one.
+    /// Returns the peer at its present addresses, if there are any.
     fn peer(&mut self, member: &Member) -> Option<&Peer> {
-        let address = self.address_of(member)?;
-        let known = self
-            .peers
-            .get(&member.id)
-            .is_some_and(|peer| peer.address() == address);
-        if !known {
-            let hello = hello(
-                self.inbox.identity(),
-                &self.address,
-                member.id,
-                &self.options,
-            );
-            let inbox = self.inbox.clone();
-            let to = member.id;
-            let peer = Peer::start(address, hello, self.options.clone(), move || {
-                inbox.unreachable(to);
-            });
-            self.peers.insert(member.id, peer);
+        let generation = self.addresses.generation();
+        let is_current = |peer: &Peer| peer.is_current(generation, &member.address);
+        if !self.peers.get(&member.id).is_some_and(is_current) {
+            self.connect(member, generation)?;
         }
         self.peers.get(&member.id)
+    }
+
+    /// Connects to a member unless that is under way at the addresses that it has now.
+    fn connect(&mut self, member: &Member, generation: u64) -> Option<()> {
+        let candidates = self.addresses.candidates(member);
+        if candidates.is_empty() {
+            return None;
+        }
+        if let Some(peer) = self.peers.get_mut(&member.id)
+            && peer.confirm(generation, &member.address, &candidates)
+        {
+            return Some(());
+        }
+        let identity = self.inbox.identity();
+        let hello = hello(identity, &self.address, member.id, &self.options);
+        let inbox = self.inbox.clone();
+        let to = member.id;
+        let places = Places {
+            generation,
+            recorded: member.address.clone(),
+            candidates,
+            addresses: self.addresses.clone(),
+        };
+        let lost = move || inbox.unreachable(to);
+        let peer = Peer::start(places, hello, self.options.clone(), lost);
+        self.peers.insert(member.id, peer);
+        Some(())
     }
 }
 
@@ -204,6 +217,7 @@ impl<M: Machine> Network for GrpcNetwork<M> {
     fn members(&mut self, membership: &Arc<Membership>) {
         // A member without a state answers those that it does not know.
         if !membership.members.is_empty() {
+            self.addresses.retain(membership);
             self.peers
                 .retain(|id, _| membership.get(*id).is_some() || *id >= membership.next_id);
         }

@@ -1,6 +1,6 @@
 //! The way out to one member: a bounded queue and a task that keeps a stream to it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io::Read;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint};
 
-use super::{FRAME_BYTES_MAX, Options};
+use super::{Addresses, FRAME_BYTES_MAX, Options};
 use crate::runtime::{OutgoingSnapshot, SnapshotReport};
 
 /// Batches handed to the connection that it has not taken yet. Few: what waits here cannot be
@@ -23,61 +23,97 @@ use crate::runtime::{OutgoingSnapshot, SnapshotReport};
 const BATCHES_AHEAD: usize = 2;
 const BATCH_BYTES: usize = 1 << 20;
 const CHUNK_BYTES: usize = 256 << 10;
+/// How many different failures of one member are logged before it was connected again for a while.
+const LOGGED_MAX: usize = 16;
+
+/// Where a member is tried.
+pub(super) struct Places {
+    /// The generation of the addresses.
+    pub(super) generation: u64,
+    /// The address that the membership records.
+    pub(super) recorded: String,
+    /// The addresses to try in turn, at least one.
+    pub(super) candidates: Vec<String>,
+    /// Where it is noted at which of them the member was reached.
+    pub(super) addresses: Addresses,
+}
 
 /// The way out to one member. Dropping it ends its tasks.
 pub(super) struct Peer {
-    address: String,
-    hello: Hello,
-    options: Options,
+    generation: u64,
+    recorded: String,
+    route: Arc<Route>,
     queue: Arc<Queue>,
     task: JoinHandle<()>,
+}
+
+/// How the streams to a member are opened.
+struct Route {
+    candidates: Vec<String>,
+    addresses: Addresses,
+    hello: Hello,
+    options: Options,
 }
 
 impl Peer {
     /// Starts the task. `lost` is called when messages were lost.
     pub(super) fn start(
-        address: String,
+        places: Places,
         hello: Hello,
         options: Options,
         lost: impl Fn() + Send + 'static,
     ) -> Self {
         let queue = Arc::new(Queue::default());
-        let task = tokio::spawn(keep_connected(
-            address.clone(),
-            hello.clone(),
-            options.clone(),
-            queue.clone(),
-            lost,
-        ));
-        Self {
-            address,
+        let route = Arc::new(Route {
+            candidates: places.candidates,
+            addresses: places.addresses,
             hello,
             options,
+        });
+        let task = tokio::spawn(keep_connected(route.clone(), queue.clone(), lost));
+        Self {
+            generation: places.generation,
+            recorded: places.recorded,
+            route,
             queue,
             task,
         }
     }
 
-    pub(super) fn address(&self) -> &str {
-        &self.address
+    /// Returns whether nothing was stated or recorded since it was last confirmed.
+    pub(super) fn is_current(&self, generation: u64, recorded: &str) -> bool {
+        self.generation == generation && self.recorded == recorded
+    }
+
+    /// Returns whether these are the addresses that it tries, and if so remembers of when that is.
+    pub(super) fn confirm(
+        &mut self,
+        generation: u64,
+        recorded: &str,
+        candidates: &[String],
+    ) -> bool {
+        let is_same = self.route.candidates == candidates;
+        if is_same {
+            self.generation = generation;
+            recorded.clone_into(&mut self.recorded);
+        }
+        is_same
     }
 
     pub(super) fn send(&self, messages: Vec<Message>) {
-        self.queue.push(messages, self.options.queue);
+        self.queue.push(messages, self.route.options.queue);
     }
 
     /// Sends a snapshot on a connection of its own.
     pub(super) fn send_snapshot(&self, snapshot: OutgoingSnapshot, report: SnapshotReport) {
-        let address = self.address.clone();
-        let hello = self.hello.clone();
-        let options = self.options.clone();
-        let to = hello.to;
+        let route = self.route.clone();
         tokio::spawn(async move {
-            let sent = send_snapshot(&address, hello, &options, snapshot).await;
+            let sent = send_snapshot(&route, snapshot).await;
             if let Err(status) = &sent {
+                let to = route.hello.to;
                 tracing::info!(to, error = %status.message(), "sending snapshot failed");
                 // The leader would try again at once.
-                tokio::time::sleep(options.backoff_min).await;
+                tokio::time::sleep(route.options.backoff_min).await;
             }
             report.finished(sent.is_ok());
         });
@@ -141,34 +177,38 @@ impl Queue {
     }
 }
 
-async fn keep_connected(
-    address: String,
-    hello: Hello,
-    options: Options,
-    queue: Arc<Queue>,
-    lost: impl Fn(),
-) {
+async fn keep_connected(route: Arc<Route>, queue: Arc<Queue>, lost: impl Fn()) {
+    let Route {
+        candidates,
+        hello,
+        options,
+        ..
+    } = &*route;
     let to = hello.to;
     let mut pause = options.backoff_min;
-    let mut logged = String::new();
+    let mut logged = BTreeSet::new();
+    let mut turn = 0;
     loop {
+        let address = &candidates[turn % candidates.len()];
         let started = tokio::time::Instant::now();
-        let (refused, why) = match exchange(&address, &hello, &options, &queue).await {
+        let (refused, why) = match exchange(address, &route, &queue).await {
             Ok(()) => (false, "the other member closed the stream".to_owned()),
             Err(status) => (is_refusal(&status), status.message().to_owned()),
         };
+        // Where it was connected for a while it is tried first again.
         if started.elapsed() > options.backoff_max {
             pause = options.backoff_min;
             logged.clear();
+        } else {
+            turn += 1;
         }
-        // Once per reason: a member that is down is tried for hours.
-        if why != logged {
+        // Once per address and reason: a member that is down is tried for hours.
+        if logged.len() < LOGGED_MAX && logged.insert((address, why.clone())) {
             if refused {
                 tracing::warn!(to, address, reason = why, "peer refused the connection");
             } else {
                 tracing::info!(to, address, reason = why, "connecting to peer failed");
             }
-            logged = why;
         }
         if queue.clear() > 0 {
             lost();
@@ -191,14 +231,11 @@ fn is_refusal(status: &tonic::Status) -> bool {
 }
 
 /// Keeps one stream until it breaks.
-async fn exchange(
-    address: &str,
-    hello: &Hello,
-    options: &Options,
-    queue: &Queue,
-) -> Result<(), tonic::Status> {
+async fn exchange(address: &str, route: &Route, queue: &Queue) -> Result<(), tonic::Status> {
+    let Route { hello, options, .. } = route;
     let generation = options.dialer.generation();
     let mut client = connect(address, options).await?;
+    route.addresses.reach(hello.to, address);
     tracing::debug!(to = hello.to, address, "connected to peer");
     let (batches, stream) = mpsc::channel(BATCHES_AHEAD);
     let first = ExchangeRequest {
@@ -284,13 +321,21 @@ fn root_cause(error: &dyn std::error::Error) -> String {
     }
 }
 
-async fn send_snapshot(
-    address: &str,
-    hello: Hello,
-    options: &Options,
-    snapshot: OutgoingSnapshot,
-) -> Result<(), tonic::Status> {
-    let mut client = connect(address, options).await?;
+/// Connects at the first address at which that succeeds.
+async fn connect_to_any(route: &Route) -> Result<RaftServiceClient<Channel>, tonic::Status> {
+    let mut failed = tonic::Status::unavailable("the member has no address");
+    for address in &route.candidates {
+        match connect(address, &route.options).await {
+            Ok(client) => return Ok(client),
+            Err(status) => failed = status,
+        }
+    }
+    Err(failed)
+}
+
+async fn send_snapshot(route: &Route, snapshot: OutgoingSnapshot) -> Result<(), tonic::Status> {
+    let mut client = connect_to_any(route).await?;
+    let hello = route.hello.clone();
     let (pieces, stream) = mpsc::channel(4);
     let message = encode(&snapshot.message);
     let reading = tokio::task::spawn_blocking(move || {

@@ -14,7 +14,7 @@ use raft::eraftpb::Message;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::decode::decode;
-use super::{Answering, Learned, Versions};
+use super::{Answering, Known};
 use crate::admission::{self, Rejection, Sender};
 use crate::machine::Machine;
 use crate::runtime::{Inbox, InboxError};
@@ -22,12 +22,11 @@ use crate::runtime::{Inbox, InboxError};
 /// Receives what other members send.
 pub struct RaftReceiver<M: Machine> {
     inbox: Inbox<M>,
-    learned: Learned,
     answering: Option<Arc<dyn Answering>>,
     /// The newest stream of each member; an older one, left by a broken connection, ends.
     streams: Arc<Mutex<HashMap<u64, u64>>>,
     turned_away: Arc<TurnedAway>,
-    versions: Versions,
+    known: Known,
 }
 
 /// How many different refusals are logged, and how long they may be. Any client that reaches the
@@ -53,17 +52,15 @@ impl TurnedAway {
 impl<M: Machine> RaftReceiver<M> {
     pub(super) fn new(
         inbox: Inbox<M>,
-        learned: Learned,
         answering: Option<Arc<dyn Answering>>,
-        versions: Versions,
+        known: Known,
     ) -> Self {
         Self {
             inbox,
-            learned,
             answering,
             streams: Arc::default(),
             turned_away: Arc::default(),
-            versions,
+            known,
         }
     }
 
@@ -84,11 +81,13 @@ impl<M: Machine> RaftReceiver<M> {
             }
             return Err(status);
         }
-        self.learned
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(hello.from, hello.from_address.clone());
-        self.versions.heard(hello.from, hello.from_version);
+        let membership = self.inbox.membership();
+        let Known {
+            versions,
+            addresses,
+        } = &self.known;
+        addresses.state(hello.from, &hello.from_address, &membership);
+        versions.heard(hello.from, hello.from_version);
         Ok(hello)
     }
 

@@ -212,3 +212,62 @@ fn a_transfer_of_leadership_ends_whatever_the_target_is() {
         assert_eq!(trio.write(next, 5), 5, "{name}");
     }
 }
+
+/// Goal: an address is recorded for each member in each role, and nothing else about it changes; all know
+/// it, also after a loss of power. Method: every member x voter, learner or no process x leader or not.
+#[test]
+fn an_address_is_recorded_and_the_role_stays() {
+    for id in 1..=3 {
+        for (role, prepare) in [
+            ("voter", (|_, _| {}) as fn(&mut Trio, u64)),
+            ("learner", |trio, id| change(trio, Change::Demote(id))),
+            ("without a process", |trio, id| trio.kill(id)),
+        ] {
+            if id == 1 && role != "voter" {
+                continue;
+            }
+            let mut trio = Trio::new();
+            trio.elect(1);
+            trio.write(1, 5);
+            prepare(&mut trio, id);
+            let leader = &trio.running[&1].replica;
+            let before = leader.membership().clone();
+            let address = "elsewhere:1".to_owned();
+            change(&mut trio, Change::Address { id, address });
+            trio.pass(10);
+            assert_eq!(trio.write(1, 5), 5, "{id} {role}");
+            let running: Vec<u64> = trio.running.keys().copied().collect();
+            running.iter().for_each(|id| trio.kill(*id));
+            (1..=3).for_each(|id| trio.start(id).expect("sound"));
+            trio.elect(1);
+            trio.write(1, 5);
+            trio.pass(60);
+            let mut expected = before.as_ref().clone();
+            let moved = expected.members.iter_mut().find(|member| member.id == id);
+            moved.expect("a member").address = "elsewhere:1".to_owned();
+            for (number, member) in &trio.running {
+                let membership = member.replica.membership();
+                assert_eq!(**membership, expected, "{id} {role}, at {number}");
+            }
+        }
+    }
+}
+
+/// Goal: no two members have one address, and no address is recorded of a member that is none. A member's
+/// own address, recorded again, is no conflict.
+#[test]
+fn an_address_has_one_member() {
+    let mut trio = Trio::new();
+    trio.elect(1);
+    trio.write(1, 5);
+    let address = "second:1".to_owned();
+    change(&mut trio, Change::Address { id: 2, address });
+    let leader = &mut trio.running.get_mut(&1).expect("it leads").replica;
+    let mut record = |id: u64, address: &str| {
+        let address = address.to_owned();
+        leader.change_membership(CHANGE, &[Change::Address { id, address }])
+    };
+    assert!(matches!(record(3, "second:1"), Err(Refused::Change(_))));
+    assert!(matches!(record(4, "elsewhere:1"), Err(Refused::Change(_))));
+    assert_eq!(record(2, "second:1"), Ok(()));
+}

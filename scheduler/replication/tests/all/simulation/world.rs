@@ -643,6 +643,7 @@ impl World {
         }
         let id = 1 + self.dice.below(self.nodes.len() as u64);
         let demote = self.dice.one_in(3);
+        let moved = self.dice.one_in(4).then(|| self.dice.roll());
         for node in &mut self.nodes {
             let Some(running) = node.running.as_mut() else {
                 continue;
@@ -650,9 +651,13 @@ impl World {
             if running.replica.membership().voters.len() <= 3 {
                 continue;
             }
-            let change = match demote {
-                true => Change::Demote(id),
-                false => Change::Remove(id),
+            let change = match (moved, demote) {
+                (Some(number), _) => Change::Address {
+                    id,
+                    address: format!("moved-{number}"),
+                },
+                (None, true) => Change::Demote(id),
+                (None, false) => Change::Remove(id),
             };
             // Refused by all but a leader, and by a leader that is busy.
             let _ = running
