@@ -37,6 +37,11 @@ pub const SELF_FENCE_MS_MIN: u64 = 5_000;
 /// The longest.
 pub const SELF_FENCE_MS_MAX: u64 = 3_600_000;
 
+/// The shortest time after which a member of the scheduler that does not answer is removed.
+pub const DEAD_TIMEOUT_S_MIN: u64 = 10;
+/// The longest: thirty days.
+pub const DEAD_TIMEOUT_S_MAX: u64 = 2_592_000;
+
 /// The greatest weight.
 pub const WEIGHT_MAX: u16 = 1000;
 
@@ -61,6 +66,10 @@ pub struct SchedulingPolicy {
     /// [`SELF_FENCE_MS_MAX`].
     #[serde(default)]
     pub self_fence_ms: Option<u64>,
+    /// After how many seconds without an answer a member of the scheduler is removed, if the cluster then
+    /// tolerates more failures; absent: none is. From [`DEAD_TIMEOUT_S_MIN`] to [`DEAD_TIMEOUT_S_MAX`].
+    #[serde(default)]
+    pub dead_member_timeout_s: Option<u64>,
     /// How far memory is over-committed. Unlike the rest, a rule: it decides what fits.
     #[serde(default)]
     pub memory: MemoryPolicy,
@@ -195,11 +204,13 @@ impl SchedulingPolicy {
         let w = &self.weights;
         let all = [w.load, w.numa, w.pci, w.fragmentation, w.soft_affinity];
         let fences = self.self_fence_ms;
+        let dead = self.dead_member_timeout_s;
         all.into_iter().all(|weight| weight <= WEIGHT_MAX)
             && self.migration.faults().is_empty()
             && self.memory.is_bounded()
             && self.cpu.is_bounded()
             && self.balance.is_bounded()
             && fences.is_none_or(|ms| (SELF_FENCE_MS_MIN..=SELF_FENCE_MS_MAX).contains(&ms))
+            && dead.is_none_or(|s| (DEAD_TIMEOUT_S_MIN..=DEAD_TIMEOUT_S_MAX).contains(&s))
     }
 }

@@ -115,6 +115,9 @@ impl ServiceVersion {
     /// which guests shut themselves down.
     pub const RESTART_POLICY: Self = Self(4);
 
+    /// From here on the policy sets when members that do not answer are removed.
+    pub const DEAD_MEMBER_POLICY: Self = Self(4);
+
     /// From here on an evacuation starts no guest whose host has reported since it began.
     pub const EVACUATION_PROOF: Self = Self(4);
 
@@ -172,6 +175,8 @@ pub enum Feature {
     CpuPolicy,
     /// Starting VMs again by themselves.
     RestartPolicy,
+    /// Setting when members that do not answer are removed.
+    DeadMemberPolicy,
 }
 
 /// Who must be new enough for a feature.
@@ -189,7 +194,7 @@ pub enum Scope {
 
 impl Feature {
     /// All of them, in the order in which they are documented.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::NumaLiveMigration,
         Self::SocketPolicy,
         Self::MixedCpus,
@@ -204,6 +209,7 @@ impl Feature {
         Self::Projects,
         Self::CpuPolicy,
         Self::RestartPolicy,
+        Self::DeadMemberPolicy,
     ];
 
     /// Returns what people call it.
@@ -224,6 +230,7 @@ impl Feature {
             Self::Projects => "project of a new guest",
             Self::CpuPolicy => "policy of shared CPUs",
             Self::RestartPolicy => "restart policy of a VM",
+            Self::DeadMemberPolicy => "policy of members that do not answer",
         }
     }
 
@@ -244,6 +251,7 @@ impl Feature {
             Self::Projects => ServiceVersion::OWNERSHIP,
             Self::CpuPolicy => ServiceVersion::CPU_POLICY,
             Self::RestartPolicy => ServiceVersion::RESTART_POLICY,
+            Self::DeadMemberPolicy => ServiceVersion::DEAD_MEMBER_POLICY,
         }
     }
 
@@ -261,7 +269,8 @@ impl Feature {
             | Self::MemoryPolicy
             | Self::Volumes
             | Self::CpuPolicy
-            | Self::RestartPolicy => Scope::Cluster,
+            | Self::RestartPolicy
+            | Self::DeadMemberPolicy => Scope::Cluster,
         }
     }
 

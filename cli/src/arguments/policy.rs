@@ -170,6 +170,11 @@ Example: fill hosts one after the other, and their NUMA nodes too:
   cpu.ratio                        0.1 to 64.0: vCPUs per shared CPU
   cpu.reserved                     shared CPUs that guests are not given; none:
                                    no CPUs
+  host.self_fence_ms               none, or 5000 to 3600000: when an agent that
+                                   is cut off stops its guests
+  member.dead_timeout_s            none, or 10 to 2592000: when a scheduler
+                                   that does not answer is removed, if more
+                                   failures are then tolerated
   failover.admission               off, warn or refuse: new guests that
                                    break the failover capacity
   balance.threshold, balance.hold_ms, balance.gain_min

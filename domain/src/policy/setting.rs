@@ -8,8 +8,8 @@ use super::balance::{GAIN_MIN_MILLI_MAX, HOLD_MS_MAX, THRESHOLD_MILLI_MAX};
 use super::cpu::{CPU_RATIO_MILLI_MAX, CPU_RATIO_MILLI_MIN, CPU_RESERVED_MAX};
 use super::memory::{MEM_NODE_MIB_MAX, RATIO_MILLI_MAX, RATIO_MILLI_MIN};
 use super::{
-    Admission, DefaultPages, SELF_FENCE_MS_MAX, SELF_FENCE_MS_MIN, SchedulingPolicy, Scope,
-    WEIGHT_MAX, decimal,
+    Admission, DEAD_TIMEOUT_S_MAX, DEAD_TIMEOUT_S_MIN, DefaultPages, SELF_FENCE_MS_MAX,
+    SELF_FENCE_MS_MIN, SchedulingPolicy, Scope, WEIGHT_MAX, decimal,
 };
 use crate::fault::Fault;
 use crate::host_rule::CPU_RATIO_MILLI_DEFAULT;
@@ -51,6 +51,8 @@ pub enum Setting {
     MigrationHostsTried(u32),
     /// [`SchedulingPolicy::self_fence_ms`].
     SelfFence(Option<u64>),
+    /// [`SchedulingPolicy::dead_member_timeout_s`].
+    DeadMember(Option<u64>),
     /// [`MemoryTerms::ratio_milli`](super::memory::MemoryTerms::ratio_milli).
     MemoryRatio(Option<u32>),
     /// [`MemoryTerms::mem_node_mib`](super::memory::MemoryTerms::mem_node_mib).
@@ -70,7 +72,7 @@ pub enum Setting {
 }
 
 /// Every key, in the order in which they are shown.
-pub const KEYS: [&str; 24] = [
+pub const KEYS: [&str; 25] = [
     "scheduling.hosts",
     "scheduling.cells",
     "scheduling.weight.load",
@@ -87,6 +89,7 @@ pub const KEYS: [&str; 24] = [
     "migration.timeout_action",
     "migration.hosts_tried",
     "host.self_fence_ms",
+    "member.dead_timeout_s",
     "memory.ratio",
     "memory.mem_node_mib",
     "cpu.ratio",
@@ -152,6 +155,12 @@ impl Setting {
                 value,
                 SELF_FENCE_MS_MIN,
                 SELF_FENCE_MS_MAX,
+            )?),
+            "member.dead_timeout_s" => Self::DeadMember(number_or_none(
+                key,
+                value,
+                DEAD_TIMEOUT_S_MIN,
+                DEAD_TIMEOUT_S_MAX,
             )?),
             _ => return Self::parse_reserve(key, value),
         })
@@ -302,6 +311,7 @@ impl SchedulingPolicy {
             }
             Setting::MigrationHostsTried(most) => self.migration.hosts_tried_max = most,
             Setting::SelfFence(ms) => self.self_fence_ms = ms,
+            Setting::DeadMember(seconds) => self.dead_member_timeout_s = seconds,
             Setting::MemoryRatio(ratio) => {
                 self.memory.change(scope, |terms| terms.ratio_milli = ratio);
             }
@@ -317,7 +327,7 @@ impl SchedulingPolicy {
 
     /// Returns every key with its value for the cluster, in the order in which they are shown.
     #[must_use]
-    pub fn settings(&self) -> [(&'static str, String); 24] {
+    pub fn settings(&self) -> [(&'static str, String); 25] {
         let weights = &self.weights;
         let transfer = &self.migration.transfer;
         let (memory, cpu) = (&self.memory.cluster, &self.cpu.cluster);
@@ -341,6 +351,7 @@ impl SchedulingPolicy {
             transfer.timeout_action.as_str().to_owned(),
             self.migration.hosts_tried_max.to_string(),
             none_or(self.self_fence_ms),
+            none_or(self.dead_member_timeout_s),
             decimal::show(memory.ratio_milli.unwrap_or(RATIO_MILLI_MIN).into()),
             none_or(memory.mem_node_mib),
             decimal::show(cpu.ratio_milli.unwrap_or(CPU_RATIO_MILLI_DEFAULT).into()),
@@ -467,9 +478,10 @@ mod tests {
                 11 => "true",
                 12 | 15 => "5000",
                 13 => "force-complete",
-                16 | 18 => "1.25",
-                20 => "refuse",
-                21 | 23 => "0.125",
+                16 => "3600",
+                17 | 19 => "1.25",
+                21 => "refuse",
+                22 | 24 => "0.125",
                 _ => "7",
             };
             let mut policy = SchedulingPolicy::default();
@@ -533,6 +545,11 @@ mod tests {
             ("cpu.reserved", "-1", cpus),
             ("cpu.reserved", "0.5", cpus),
             ("cpu.reserved", "8193", cpus),
+            (
+                "member.dead_timeout_s",
+                "9",
+                "must be none, or a whole number from 10 to 2592000",
+            ),
             ("failover.admission", "on", "must be off, warn or refuse"),
             ("balance.gain_min", "0", gain),
             ("balance.threshold", "0", threshold),
@@ -558,6 +575,7 @@ mod tests {
             ("cpu.ratio", "4"),
             ("cpu.reserved", "0"),
             ("balance.hold_ms", "9"),
+            ("member.dead_timeout_s", "3600"),
             ("scheduling.hosts", "pack"),
         ] {
             policy.set(Setting::parse(key, value).unwrap());
@@ -575,7 +593,7 @@ mod tests {
              memory.mem_node_mib, cpu.ratio, cpu.reserved can be of host h7"
         );
         let both = [("memory.ratio".to_owned(), "1.5".to_owned())];
-        let faults = Setting::parse_scoped(&host, &both.into(), &keys[16..17]).unwrap_err();
+        let faults = Setting::parse_scoped(&host, &both.into(), &keys[17..18]).unwrap_err();
         assert!(
             faults[0].to_string().ends_with("is both set and unset"),
             "{faults:?}"

@@ -26,6 +26,7 @@ impl From<&SchedulingPolicy> for v1::SchedulingPolicy {
             migration: (policy.migration != MigrationPolicy::default())
                 .then(|| (&policy.migration).into()),
             self_fence_ms: policy.self_fence_ms.unwrap_or(0),
+            dead_member_timeout_s: policy.dead_member_timeout_s.unwrap_or(0),
             memory: (policy.memory != MemoryPolicy::default()).then(|| (&policy.memory).into()),
             cpu: (policy.cpu != CpuPolicy::default()).then(|| (&policy.cpu).into()),
             failover: (policy.failover != FailoverPolicy::default())
@@ -52,6 +53,7 @@ impl TryFrom<v1::SchedulingPolicy> for SchedulingPolicy {
             },
             migration: field::optional(wire.migration, "migration")?.unwrap_or_default(),
             self_fence_ms: Some(wire.self_fence_ms).filter(|ms| *ms != 0),
+            dead_member_timeout_s: Some(wire.dead_member_timeout_s).filter(|s| *s != 0),
             memory: field::optional(wire.memory, "memory")?.unwrap_or_default(),
             cpu: field::optional(wire.cpu, "cpu")?.unwrap_or_default(),
             failover: field::optional(wire.failover, "failover")?.unwrap_or_default(),

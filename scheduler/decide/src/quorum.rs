@@ -43,6 +43,32 @@ pub fn may_remove(
     .with("silent", list))
 }
 
+/// Returns how many more voters may fail, of these voters of which so many answer; nothing if they are no
+/// quorum.
+#[must_use]
+pub fn failures_tolerated(voters: &BTreeSet<u64>, active: &BTreeSet<u64>) -> Option<usize> {
+    let needed = voters.len() / 2 + 1;
+    voters.intersection(active).count().checked_sub(needed)
+}
+
+/// Returns the voter to remove next, of those that are dead: without the dead ones the others must
+/// tolerate more failures than with them. A dead voter of three is kept: two alone tolerate no failure
+/// either, and it may come back.
+#[must_use]
+pub fn to_remove(
+    voters: &BTreeSet<u64>,
+    active: &BTreeSet<u64>,
+    dead: &BTreeSet<u64>,
+) -> Option<u64> {
+    let before = failures_tolerated(voters, active)?;
+    let dead: BTreeSet<u64> = dead.difference(active).copied().collect();
+    let remaining: BTreeSet<u64> = voters.difference(&dead).copied().collect();
+    let after = failures_tolerated(&remaining, active)?;
+    let mut dead = voters.intersection(&dead).copied();
+    let next = dead.find(|id| may_remove(voters, active, *id).is_ok());
+    next.filter(|_| after > before)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -83,5 +109,46 @@ mod tests {
             }
         }
         assert!(refused > 100, "{refused}");
+    }
+
+    /// Goal: removing dead voters ends with more failures tolerated than before, never costs the quorum on
+    /// the way, and removes none that answers. Method: all groups of up to seven voters x all that answer x
+    /// all that are dead, until nothing is removed any more.
+    #[test]
+    fn dead_voters_are_removed_where_that_helps() {
+        let (mut helped, mut kept) = (0, 0);
+        for voters in (1..=7).map(|size| set((1 << (size + 1)) - 2)) {
+            for active in (0..128).map(|bits| set(bits << 1)) {
+                for dead in (0..128).map(|bits| set(bits << 1)) {
+                    let before = failures_tolerated(&voters, &active);
+                    assert_eq!(before.is_some(), is_quorum(&voters, &active));
+                    let mut left = voters.clone();
+                    while let Some(id) = to_remove(&left, &active, &dead) {
+                        assert!(dead.contains(&id) && !active.contains(&id), "{id}");
+                        assert!(left.remove(&id), "{id} is a voter");
+                        assert!(is_quorum(&left, &active), "{voters:?} {active:?} {dead:?}");
+                    }
+                    let after = failures_tolerated(&left, &active);
+                    match left == voters {
+                        true => kept += 1,
+                        false => {
+                            assert!(after > before, "{voters:?} {active:?} {dead:?}");
+                            helped += 1;
+                        }
+                    }
+                }
+            }
+        }
+        assert!(helped > 1000 && kept > 1000, "{helped} {kept}");
+    }
+
+    #[test]
+    fn a_dead_voter_of_three_is_kept_and_one_of_four_is_not() {
+        let (three, four) = (set(0b1110), set(0b1_1110));
+        let dead = set(0b1000);
+        assert_eq!(to_remove(&three, &set(0b0110), &dead), None);
+        assert_eq!(to_remove(&four, &set(0b1_0110), &dead), Some(3));
+        assert_eq!(failures_tolerated(&four, &set(0b1_0110)), Some(0));
+        assert_eq!(failures_tolerated(&set(0b1_0110), &set(0b1_0110)), Some(1));
     }
 }

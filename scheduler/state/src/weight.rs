@@ -235,6 +235,7 @@ fn of_policy(policy: &SchedulingPolicy) -> u64 {
         mem_page_size: _,
         migration: _,
         self_fence_ms: _,
+        dead_member_timeout_s: _,
         memory,
         cpu,
         failover: _,

@@ -586,6 +586,9 @@ fn policy(world: &World, pick: [u8; 4]) -> SchedulingPolicy {
         &scope,
         Setting::CpuReserved(reserved[usize::from(pick[1] / 64)]),
     );
+    if pick[2] % 8 == 1 {
+        policy.set(Setting::DeadMember(Some(3600)));
+    }
     if pick[2] > 200 {
         policy.generation = policy.generation.next();
     }

@@ -7,8 +7,8 @@ use berth_domain::policy::memory::{
 };
 use berth_domain::policy::{
     Admission, BalancePolicy, CPU_RATIO_MILLI_MAX, CPU_RATIO_MILLI_MIN, CPU_RESERVED_MAX,
-    FailoverPolicy, GAIN_MIN_MILLI_MAX, HOLD_MS_MAX, MigrationPolicy, SELF_FENCE_MS_MAX,
-    SELF_FENCE_MS_MIN, Scoped, THRESHOLD_MILLI_MAX, Terms,
+    DEAD_TIMEOUT_S_MAX, DEAD_TIMEOUT_S_MIN, FailoverPolicy, GAIN_MIN_MILLI_MAX, HOLD_MS_MAX,
+    MigrationPolicy, SELF_FENCE_MS_MAX, SELF_FENCE_MS_MIN, Scoped, THRESHOLD_MILLI_MAX, Terms,
 };
 
 pub(crate) fn policy() -> impl Strategy<Value = SchedulingPolicy> {
@@ -40,12 +40,18 @@ pub(crate) fn policy() -> impl Strategy<Value = SchedulingPolicy> {
         select(pages),
         migration,
         option::of(SELF_FENCE_MS_MIN..=SELF_FENCE_MS_MAX),
-        (memory(), cpu(), admission(), balance()),
+        (
+            memory(),
+            cpu(),
+            admission(),
+            balance(),
+            option::of(DEAD_TIMEOUT_S_MIN..=DEAD_TIMEOUT_S_MAX),
+        ),
         any::<u64>(),
     )
         .prop_map(
             |(hosts, cells, weights, mem_page_size, migration, self_fence_ms, rest, generation)| {
-                let (memory, cpu, admission, balance) = rest;
+                let (memory, cpu, admission, balance, dead_member_timeout_s) = rest;
                 SchedulingPolicy {
                     hosts,
                     cells,
@@ -53,6 +59,7 @@ pub(crate) fn policy() -> impl Strategy<Value = SchedulingPolicy> {
                     mem_page_size,
                     migration,
                     self_fence_ms,
+                    dead_member_timeout_s,
                     memory,
                     cpu,
                     failover: FailoverPolicy { admission },
