@@ -701,6 +701,17 @@ pub enum Cluster {
         /// Number of the member
         member: u64,
     },
+    /// Record where a member is reached that does not run
+    ///
+    /// A member that starts at another address is recorded there by itself, within seconds. This is for
+    /// one that cannot reach the others to say where it is.
+    UpdateMember {
+        /// Number of the member
+        member: u64,
+        /// Where the others reach it
+        #[arg(long, value_name = "HOST:PORT")]
+        address: String,
+    },
     /// Transfer leadership to another member
     TransferLeader {
         /// Number of the member

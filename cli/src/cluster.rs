@@ -9,7 +9,7 @@ use berth_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
 use berth_proto::cluster::v1::{
     GetClusterStatusRequest, GetClusterStatusResponse, ListServicesRequest, Member,
     RemoveMemberRequest, RetainedData, RotateGrantKeyRequest, ScheduledBackups, Service,
-    TransferLeadershipRequest, UnregisterServiceRequest, member,
+    TransferLeadershipRequest, UnregisterServiceRequest, UpdateMemberRequest, member,
 };
 use berth_proto::convert::field;
 use berth_proto::types::v1::ReadConsistency;
@@ -37,6 +37,16 @@ pub async fn run(session: &mut Session, verb: Verb) -> anyhow::Result<()> {
                 "member {member} is removed; {} remain",
                 response.members.len()
             ));
+            Ok(())
+        }
+        Verb::UpdateMember { member, address } => {
+            let request = UpdateMemberRequest {
+                member_id: member,
+                address: address.clone(),
+                must_answer: false,
+            };
+            call!(session, ClusterServiceClient, update_member, request)?;
+            output::message(format!("member {member} is recorded at {address}"));
             Ok(())
         }
         Verb::TransferLeader { member } => {
@@ -138,7 +148,7 @@ async fn status(session: &mut Session) -> anyhow::Result<()> {
     let leader = leader_status(session, &status).await;
     let members = members_with_progress(&status, leader.as_ref());
     if session.json() {
-        return output::json(&as_json(&status, &members, &services));
+        return output::json(&as_json(&status, leader.as_ref(), &members, &services));
     }
     output::fields(&[
         ("cluster", status.cluster_id.clone()),
@@ -149,6 +159,7 @@ async fn status(session: &mut Session) -> anyhow::Result<()> {
             format!("{} of {}", status.applied_index, status.commit_index),
         ),
         ("state hash", status.state_hash.clone()),
+        ("tolerates", tolerance_line(leader.as_ref())),
         ("disk", disk_line(&status)),
         ("cluster version", cluster_version(&status).to_string()),
         ("backups", backups_line(&status)),
@@ -158,8 +169,6 @@ async fn status(session: &mut Session) -> anyhow::Result<()> {
         .iter()
         .map(|(m, progress)| {
             let unknown = || "-".to_owned();
-            let active =
-                |progress: &MemberProgress| if progress.active { "yes" } else { "no" }.to_owned();
             [
                 m.id.to_string(),
                 m.address.clone(),
@@ -168,7 +177,7 @@ async fn status(session: &mut Session) -> anyhow::Result<()> {
                 progress
                     .as_ref()
                     .map_or_else(unknown, |k| k.matched.to_string()),
-                progress.as_ref().map_or_else(unknown, active),
+                progress.as_ref().map_or_else(unknown, active_line),
                 version_of(m).map_or_else(unknown, |version| version.to_string()),
             ]
         })
@@ -240,6 +249,7 @@ fn version_of(member: &Member) -> Option<ServiceVersion> {
 
 fn as_json(
     status: &GetClusterStatusResponse,
+    leader: Option<&GetClusterStatusResponse>,
     members: &[(&Member, Option<MemberProgress>)],
     services: &[Service],
 ) -> serde_json::Value {
@@ -249,11 +259,13 @@ fn as_json(
             json!({"id": m.id, "address": m.address, "role": role(m.role()), "leader": m.leader,
                    "matched_index": progress.as_ref().map(|k| k.matched),
                    "recently_active": progress.as_ref().map(|k| k.active),
+                   "silent_s": progress.as_ref().and_then(|k| k.silent_s),
                    "service_version": version_of(m)})
         })
         .collect();
     let services: Vec<_> = services.iter().map(service_json).collect();
     json!({
+        "failures_tolerated": leader.and_then(|leader| leader.failures_tolerated),
         "cluster_id": status.cluster_id, "member_id": status.member_id, "term": status.term,
         "leader_id": status.leader_id, "commit_index": status.commit_index,
         "applied_index": status.applied_index, "state_hash": status.state_hash,
@@ -269,6 +281,8 @@ fn as_json(
 struct MemberProgress {
     matched: u64,
     active: bool,
+    /// For how many seconds the leader has heard nothing from it.
+    silent_s: Option<u64>,
 }
 
 /// Returns the members with what is known of them: by the leader if it answered, else by the
@@ -281,10 +295,12 @@ fn members_with_progress<'a>(
         Some(_) => Some(MemberProgress {
             matched: member.matched_index,
             active: member.recently_active || member.leader,
+            silent_s: member.silent_time.and_then(whole_seconds),
         }),
         None if member.id == status.member_id => Some(MemberProgress {
             matched: status.applied_index,
             active: true,
+            silent_s: None,
         }),
         None => None,
     };
@@ -309,6 +325,36 @@ async fn leader_status(
     let response = session.only(&status.leader_address, get_status).await?;
     // It may have lost leadership meanwhile, and then knows as little.
     (response.leader_id == response.member_id).then_some(response)
+}
+
+/// Describes how many more schedulers may fail, as the leader sees it.
+fn tolerance_line(leader: Option<&GetClusterStatusResponse>) -> String {
+    let Some(leader) = leader else {
+        return "not known: no leader answers".to_owned();
+    };
+    let voters = leader.members.iter();
+    let voters = voters.filter(|m| m.role() == member::Role::Voter).count();
+    match leader.failures_tolerated {
+        None => "not known to the leader".to_owned(),
+        Some(0) => format!("no failure of a scheduler; {voters} vote"),
+        Some(1) => format!("the failure of 1 scheduler; {voters} vote"),
+        Some(count) => format!("the failure of {count} schedulers; {voters} vote"),
+    }
+}
+
+/// Describes whether a member answers the leader, and how long it has not.
+fn active_line(progress: &MemberProgress) -> String {
+    match (progress.active, progress.silent_s) {
+        (true, _) => "yes".to_owned(),
+        (false, None | Some(0)) => "no".to_owned(),
+        (false, Some(seconds @ 1..=119)) => format!("no, {seconds} s"),
+        (false, Some(seconds @ 120..=7199)) => format!("no, {} min", seconds / 60),
+        (false, Some(seconds)) => format!("no, {} h", seconds / 3600),
+    }
+}
+
+fn whole_seconds(duration: prost_types::Duration) -> Option<u64> {
+    u64::try_from(duration.seconds).ok()
 }
 
 /// Describes the disk of the member that answered. Below a second it is as slow as disks are.
@@ -396,6 +442,44 @@ mod tests {
     }
 
     #[test]
+    fn the_failures_that_are_tolerated_are_shown() {
+        let line = |failures_tolerated| {
+            let voter = Member {
+                role: member::Role::Voter.into(),
+                ..Member::default()
+            };
+            tolerance_line(Some(&GetClusterStatusResponse {
+                failures_tolerated,
+                members: vec![voter.clone(), voter.clone(), voter],
+                ..GetClusterStatusResponse::default()
+            }))
+        };
+        assert_eq!(line(Some(0)), "no failure of a scheduler; 3 vote");
+        assert_eq!(line(Some(1)), "the failure of 1 scheduler; 3 vote");
+        assert_eq!(line(Some(2)), "the failure of 2 schedulers; 3 vote");
+        assert_eq!(line(None), "not known to the leader");
+        assert_eq!(tolerance_line(None), "not known: no leader answers");
+    }
+
+    #[test]
+    fn the_silence_of_a_member_is_shown() {
+        let line = |active, silent_s| {
+            active_line(&MemberProgress {
+                matched: 7,
+                active,
+                silent_s,
+            })
+        };
+        assert_eq!(line(true, Some(3)), "yes");
+        assert_eq!(line(false, None), "no");
+        assert_eq!(line(false, Some(0)), "no");
+        assert_eq!(line(false, Some(119)), "no, 119 s");
+        assert_eq!(line(false, Some(120)), "no, 2 min");
+        assert_eq!(line(false, Some(7199)), "no, 119 min");
+        assert_eq!(line(false, Some(7200)), "no, 2 h");
+    }
+
+    #[test]
     fn scheduled_backups_are_shown() {
         let line = |backups| {
             backups_line(&GetClusterStatusResponse {
@@ -433,6 +517,7 @@ mod tests {
         let own = MemberProgress {
             matched: 7,
             active: true,
+            silent_s: None,
         };
         assert_eq!(alone[1].1, Some(own));
 

@@ -69,17 +69,16 @@ impl Listening {
         self.insecure || self.encryption.is_configured()
     }
 
-    /// Returns what others dial, now that it listens on `address`. With certificates that is the host as
-    /// it was written: a certificate names it so, and need not name its address.
+    /// Returns what others dial, now that it listens on `address`: the host as it was written. A name is
+    /// resolved again with each connection, so that it may get another address, and a certificate names
+    /// it so.
     #[must_use]
     pub fn advertised(&self, address: SocketAddr) -> String {
         let written = self.address.rsplit_once(':').map(|(host, _)| host);
         match (&self.advertise, written) {
             (Some(advertise), _) => advertise.clone(),
-            (None, Some(host)) if self.encryption.is_configured() => {
-                format!("{host}:{}", address.port())
-            }
-            (None, Some(_) | None) => address.to_string(),
+            (None, Some(host)) => format!("{host}:{}", address.port()),
+            (None, None) => address.to_string(),
         }
     }
 }
@@ -233,13 +232,14 @@ mod tests {
         }
     }
 
-    /// Goal: what a certificate names is what others dial.
+    /// Goal: others dial the name, which may get another address, and which a certificate names.
     #[test]
-    fn with_certificates_a_host_is_dialled_as_it_was_written() {
-        let mut listening = Listening::new("localhost:0");
+    fn a_host_is_dialled_as_it_was_written() {
         let bound = SocketAddr::from(([127, 0, 0, 1], 7100));
-        assert_eq!(listening.advertised(bound), "127.0.0.1:7100");
-        listening.encryption.ca = Some("ca.pem".into());
+        let advertised = |listen: &str| Listening::new(listen).advertised(bound);
+        assert_eq!(advertised("127.0.0.1:0"), "127.0.0.1:7100");
+        assert_eq!(advertised("[::1]:0"), "[::1]:7100");
+        let mut listening = Listening::new("localhost:0");
         assert_eq!(listening.advertised(bound), "localhost:7100");
         listening.advertise = Some("m1:7000".into());
         assert_eq!(listening.advertised(bound), "m1:7000");

@@ -92,6 +92,8 @@ pub(super) const TABLE: &[Row] = &[
             ("WaitLeader", ALL),
             ("JoinCluster", S),
             ("AddMember", O),
+            // Members report where others of them are.
+            ("UpdateMember", S | O),
             ("PromoteMember", O),
             ("RemoveMember", O),
             ("TransferLeadership", O),

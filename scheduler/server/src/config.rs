@@ -30,8 +30,20 @@ pub enum Start {
     Restart,
     /// Makes a new cluster with this member alone.
     Bootstrap,
-    /// Asks one of these running members to let it join.
+    /// Asks one of these running members to let it join. Where there is a member already, it looks there
+    /// for members that have other addresses than the recorded ones.
     Join(Vec<String>),
+}
+
+impl Start {
+    /// Returns the addresses of other members that were given.
+    #[must_use]
+    pub fn peers(&self) -> &[String] {
+        match self {
+            Self::Restart | Self::Bootstrap => &[],
+            Self::Join(peers) => peers,
+        }
+    }
 }
 
 /// The configuration of a scheduler.

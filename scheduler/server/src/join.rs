@@ -109,7 +109,8 @@ pub(crate) async fn status_of(peer: &str, dialer: &Dialer) -> Option<GetClusterS
     Some(response.ok()?.into_inner())
 }
 
-async fn client(
+/// Returns a client of a peer, if it accepts connections.
+pub(crate) async fn client(
     peer: &str,
     dialer: &Dialer,
 ) -> Result<ClusterServiceClient<Channel>, tonic::Status> {

@@ -20,6 +20,8 @@
 //! | `health`, `leadership` | the health service, and log lines for changes of leadership |
 //! | [`config`], [`flags`] | configuration file and command line |
 //! | [`membership`] | which changes of the membership are made |
+//! | `addresses` | records where members are reached now |
+//! | `contact`, `dead_members` | who answers the leader, and the removal of who does not |
 //! | `member`, `join`, `expelled`, `outdated` | start, joining, and removal of a member |
 //! | [`stop`] | why a member does not start or stops by itself, and what to do about it |
 //! | [`server`], [`process`] | the whole member, inside a process or as one |
@@ -27,8 +29,11 @@
 //! Invariant: no response is sent before its command is on a quorum's disks, and nothing outside
 //! [`berth_decide`] and [`membership`] decides.
 
+mod addresses;
 mod backup;
 pub mod config;
+mod contact;
+mod dead_members;
 mod duties;
 pub mod error;
 mod expelled;

@@ -86,6 +86,18 @@ impl Members<'_> {
         }
     }
 
+    /// Refuses an address that another member than this one has.
+    ///
+    /// # Errors
+    ///
+    /// When one has.
+    pub fn expect_free_for(&self, id: u64, address: &str) -> Result<(), Refusal> {
+        match self.at(address).filter(|member| member.id != id) {
+            None => Ok(()),
+            Some(member) => Err(address_in_use(Code::AlreadyExists, member)),
+        }
+    }
+
     fn at(&self, address: &str) -> Option<&Member> {
         let mut members = self.membership.members.iter();
         members.find(|member| member.address == address)
@@ -147,6 +159,57 @@ pub fn has_taken_over(leader: Option<u64>, own: u64, target: Option<u64>) -> boo
     }
 }
 
+/// Who answers at an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum At {
+    /// Nothing that is a scheduler and trusted.
+    Silent,
+    /// This member of the same cluster.
+    Member(u64),
+    /// A member of another cluster.
+    OtherCluster(String),
+}
+
+impl At {
+    /// Refuses an address at which something else than this member answers, or nothing.
+    ///
+    /// # Errors
+    ///
+    /// When that is so.
+    pub fn expect_member(&self, id: u64, address: &str) -> Result<(), Refusal> {
+        match self {
+            Self::Silent => Err(Refusal::new(
+                Code::FailedPrecondition,
+                "MEMBER_NOT_AT_ADDRESS",
+                format!("no scheduler answers at {address}"),
+            )),
+            Self::Member(_) | Self::OtherCluster(_) => self.expect_no_other(id, address),
+        }
+    }
+
+    /// Refuses an address at which something else than this member answers.
+    ///
+    /// # Errors
+    ///
+    /// When that is so.
+    pub fn expect_no_other(&self, id: u64, address: &str) -> Result<(), Refusal> {
+        let who = match self {
+            Self::Silent => return Ok(()),
+            Self::Member(there) if *there == id => return Ok(()),
+            Self::Member(there) => format!("member {there}"),
+            Self::OtherCluster(cluster) => format!("a member of cluster {cluster}"),
+        };
+        Err(Refusal::new(
+            Code::FailedPrecondition,
+            "MEMBER_NOT_AT_ADDRESS",
+            format!("{who} answers at {address}, not member {id}"),
+        )
+        .with_hint("name the address at which the member listens")
+        .with("member", id)
+        .with("address", address))
+    }
+}
+
 /// What a member knows of its cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Knowledge {
@@ -165,6 +228,22 @@ impl Knowledge {
     pub fn is_removed_by(&self, theirs: &Self) -> bool {
         theirs.applied > self.applied && !theirs.members.contains(&self.id)
     }
+}
+
+/// Returns the refusal of another address for a member that runs and is not there: it would be recorded
+/// where it is again.
+#[must_use]
+pub fn at_other_address(id: u64, address: &str) -> Refusal {
+    Refusal::new(
+        Code::FailedPrecondition,
+        "MEMBER_AT_OTHER_ADDRESS",
+        format!("member {id} runs, and is not at {address}"),
+    )
+    .with_hint(format!(
+        "start it again with --listen or --advertise {address}: the record follows by itself"
+    ))
+    .with("member", id)
+    .with("address", address)
 }
 
 fn address_in_use(code: Code, member: &Member) -> Refusal {

@@ -45,11 +45,13 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 
+use crate::addresses::Recorder;
 use crate::backup::content::Origin;
 use crate::backup::schedule::{self, Schedule};
 use crate::backup::status::SharedStatus;
 use crate::backup::store::BackupStore;
 use crate::config::Config;
+use crate::contact::Contacts;
 use crate::error::Error;
 use crate::feed::{Feed, Limits};
 use crate::machine::Machine;
@@ -59,7 +61,8 @@ use crate::service::{
     Setup, StaleReads, Urls, VolumeApi, revoked_since,
 };
 use crate::{
-    duties, expelled, freshness, health, invariants, leadership, member, outdated, placement,
+    dead_members, duties, expelled, freshness, health, invariants, leadership, member, outdated,
+    placement,
 };
 
 /// The descriptors are those of all programs; only what is served here is listed.
@@ -232,7 +235,7 @@ impl Scheduler {
             },
         );
         let stopping = CancellationToken::new();
-        let versions = transport::Versions::default();
+        let known = transport::Known::default();
         let level = ServiceVersion(self.config.service_version);
         let transport_options = transport::Options {
             version: level.0,
@@ -255,13 +258,16 @@ impl Scheduler {
             forwarder: Forwarder::new(
                 &self.runtime.inbox(),
                 self.advertise.clone(),
+                known.addresses.clone(),
                 transport_options.clone(),
             ),
             leader_wait: two_elections(&self.config),
             stopping: stopping.clone(),
             level,
-            versions: versions.clone(),
+            versions: known.versions.clone(),
             urls: Urls::new(self.tls.is_some()),
+            dialer: Dialer::new(self.tls.clone()),
+            contacts: Contacts::default(),
         });
         let feed = spawn(feed.follow(handle.watch()));
         let duties = duties::run(context.clone(), self.tls.clone(), stopping.clone());
@@ -274,6 +280,15 @@ impl Scheduler {
         let schedule = schedule.map(|schedule| spawn(schedule::run(schedule, stopping.clone())));
         let leadership = spawn(leadership::log_changes(handle.clone(), stopping.clone()));
         let dialer = Dialer::new(self.tls.clone());
+        let recorder = Recorder {
+            context: context.clone(),
+            addresses: known.addresses.clone(),
+            advertise: self.advertise.clone(),
+            introductions: self.config.start.peers().to_vec(),
+            dialer: dialer.clone(),
+        };
+        let recorder = spawn(recorder.run());
+        let dead_members = spawn(dead_members::run(context.clone()));
         let expelled = expelled::wait(
             handle.clone(),
             dialer.clone(),
@@ -296,7 +311,7 @@ impl Scheduler {
             self.advertise.clone(),
             transport_options,
             Some(Arc::new(context.clone())),
-            versions,
+            known,
         );
         let replica_stop = CancellationToken::new();
         let replica = self
@@ -402,7 +417,15 @@ impl Scheduler {
         if let Some(mut placement) = placement {
             server::join_or_abort(&mut placement.0).await;
         }
-        let beside = [feed, duties, freshness, leadership, health];
+        let beside = [
+            feed,
+            duties,
+            freshness,
+            leadership,
+            health,
+            recorder,
+            dead_members,
+        ];
         for task in beside.into_iter().chain(certificates).chain(schedule) {
             end(task).await;
         }

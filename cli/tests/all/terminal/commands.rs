@@ -73,6 +73,7 @@ pub(super) const COMMANDS: &[&str] = &[
     "cluster status",
     "cluster memory",
     "cluster remove-member 2",
+    "cluster update-member 2 --address m2:7100",
     "cluster transfer-leader 2",
     "cluster services",
     "cluster remove-conductor x",

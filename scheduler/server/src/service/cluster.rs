@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use berth_decide::Action::Plain;
+use berth_decide::quorum;
 use berth_decide::upgrade::{MemberVersion, plan_finalize};
 use berth_domain::name::ServiceName;
 use berth_domain::refusal::{Code, Refusal};
@@ -29,9 +30,9 @@ use super::backup::BackupStream;
 use super::context::Context;
 use super::keyed::{open, own_service};
 use super::{backup, list, recovery_status, refusal, retained, revocation};
-use crate::grants;
 use crate::join::without_scheme;
-use crate::membership::{Members, expect_version, has_taken_over};
+use crate::membership::{At, Members, at_other_address, expect_version, has_taken_over};
+use crate::{addresses, dead_members, grants};
 
 /// How long a transfer of leadership may take.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -64,7 +65,9 @@ impl ClusterApi {
 
     async fn member_state(&self) -> Result<MemberState, Status> {
         let state = self.0.handle().status().await;
-        state.ok_or_else(refusal::stopping)
+        let state = state.ok_or_else(refusal::stopping)?;
+        self.0.contacts().look(&state, Instant::now());
+        Ok(state)
     }
 
     /// Adds a learner and returns its number with the members as they are then.
@@ -161,6 +164,7 @@ impl ClusterService for ClusterApi {
             revoked_revision,
             backups: self.0.scheduled_backups().map(backup::status_to_wire),
             recovery: recovery.as_ref().map(Into::into),
+            failures_tolerated: self.failures_tolerated(&state),
         }))
     }
 
@@ -207,6 +211,37 @@ impl ClusterService for ClusterApi {
             member: members.iter().find(|member| member.id == id).cloned(),
             members,
         }))
+    }
+
+    async fn update_member(
+        &self,
+        request: Request<v1::UpdateMemberRequest>,
+    ) -> Result<Response<v1::UpdateMemberResponse>, Status> {
+        let wire = request.into_inner();
+        let (id, address) = (wire.member_id, address(wire.address)?);
+        self.0.must_lead()?;
+        self.known_member(id).await?;
+        let at = addresses::look_at(&address, self.0.cluster_id(), self.0.dialer()).await;
+        let state = self.member_state().await?;
+        let checked = self.expect_movable(&state, id, &address, &at);
+        let before = checked.map_err(|refusal| to_status(&refusal))?;
+        if wire.must_answer {
+            let answers = at.expect_member(id, &address);
+            answers.map_err(|refusal| to_status(&refusal))?;
+        }
+        if before.address == address {
+            return Ok(Response::new(updated(id, self.members(&state))));
+        }
+        let membership = state.membership.clone();
+        let recorded = self
+            .0
+            .handle()
+            .record_address(id, address.clone(), membership);
+        let recorded = recorded.await;
+        recorded.map_err(|error| self.0.urls().of_membership(error))?;
+        addresses::log_recorded(&before, &address);
+        let members = self.members_after_change().await?;
+        Ok(Response::new(updated(id, members)))
     }
 
     async fn promote_member(
@@ -473,6 +508,13 @@ fn address(text: String) -> Result<String, Status> {
     }
 }
 
+fn updated(id: u64, members: Vec<v1::Member>) -> v1::UpdateMemberResponse {
+    v1::UpdateMemberResponse {
+        member: members.iter().find(|member| member.id == id).cloned(),
+        members,
+    }
+}
+
 fn leader_view(state: &MemberState) -> Members<'_> {
     Members {
         own: state.id,
@@ -482,6 +524,38 @@ fn leader_view(state: &MemberState) -> Members<'_> {
 }
 
 impl ClusterApi {
+    /// Returns a member that may be recorded at an address.
+    fn expect_movable(
+        &self,
+        state: &MemberState,
+        id: u64,
+        address: &str,
+        at: &At,
+    ) -> Result<Member, Refusal> {
+        leader_view(state).expect_free_for(id, address)?;
+        at.expect_no_other(id, address)?;
+        let silent = self.0.contacts().silent(id, Instant::now());
+        let runs = silent.is_none_or(|silent| silent < self.0.leader_wait());
+        let member = state.membership.get(id).cloned();
+        let member = member.ok_or_else(|| Refusal::not_found("member", id))?;
+        match runs && *at == At::Silent && member.address != address {
+            true => Err(at_other_address(id, address)),
+            false => Ok(member),
+        }
+    }
+
+    /// Returns how many more voters may fail, as far as this member knows.
+    fn failures_tolerated(&self, state: &MemberState) -> Option<u32> {
+        if !state.role.deciding {
+            return None;
+        }
+        let (contacts, limit) = (self.0.contacts(), self.0.leader_wait());
+        let active = dead_members::answering(state, contacts, Instant::now(), limit);
+        let voters = state.membership.voters.iter().copied().collect();
+        let tolerated = quorum::failures_tolerated(&voters, &active)?;
+        u32::try_from(tolerated).ok()
+    }
+
     fn members(&self, state: &MemberState) -> Vec<v1::Member> {
         let mut members = members(state);
         for member in &mut members {
@@ -489,6 +563,10 @@ impl ClusterApi {
             let is_known = state.role.deciding || member.id == state.id;
             let version = self.0.version_of(state, member.id).filter(|_| is_known);
             member.service_version = version.map_or(0, |version| version.0);
+            let silent = self.0.contacts().silent(member.id, Instant::now());
+            let silent = silent.filter(|_| state.role.deciding);
+            member.silent_time =
+                silent.map(|silent| convert::field::duration(silent.as_millis() as u64));
         }
         members
     }
@@ -517,6 +595,7 @@ fn members(state: &MemberState) -> Vec<v1::Member> {
             disk_id: member.disk.clone(),
             promote: member.promote,
             service_version: 0,
+            silent_time: None,
         }
     };
     state.membership.members.iter().map(member).collect()

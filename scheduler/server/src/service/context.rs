@@ -20,6 +20,7 @@ use berth_domain::operation::Operation;
 use berth_domain::refusal::Refusal;
 use berth_domain::version::{CLUSTER_TOO_OLD, ServiceVersion};
 use berth_process::BoxFuture;
+use berth_proto::client::Dialer;
 use berth_proto::consistency::Staleness;
 use berth_proto::operation::v1::{GrantTerms, SignedGrant};
 use berth_proto::status::to_status;
@@ -45,6 +46,7 @@ use super::refusal::{self, Urls};
 use super::stale;
 use super::table::{Loan, Table, Turn};
 use crate::backup::status::{BackupStatus, SharedStatus};
+use crate::contact::Contacts;
 use crate::feed::Feed;
 use crate::freshness::Freshness;
 use crate::grants;
@@ -76,6 +78,10 @@ pub(crate) struct Setup {
     pub(crate) versions: Versions,
     /// How addresses of members are written for clients.
     pub(crate) urls: Urls,
+    /// When members were heard last.
+    pub(crate) contacts: Contacts,
+    /// What dials other members.
+    pub(crate) dialer: Dialer,
     /// How scheduled backups went; absent if none are scheduled.
     pub(crate) scheduled_backups: Option<SharedStatus>,
 }
@@ -215,6 +221,14 @@ impl Context {
             version: version(member.id),
         });
         members.collect()
+    }
+
+    pub(crate) fn contacts(&self) -> &Contacts {
+        &self.inner.setup.contacts
+    }
+
+    pub(crate) fn dialer(&self) -> &Dialer {
+        &self.inner.setup.dialer
     }
 
     pub(crate) fn stopping(&self) -> &CancellationToken {

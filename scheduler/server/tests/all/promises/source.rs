@@ -4,13 +4,14 @@ use std::fs;
 use std::path::Path;
 
 /// What hands a write to the replica.
-const WRITES: [&str; 7] = [
+const WRITES: [&str; 8] = [
     ".command(",
     ".submit(",
     ".submit_then(",
     ".add_member(",
     ".change_members(",
     ".promote(",
+    ".record_address(",
     ".remove_member(",
 ];
 /// What a handler may wait for after that: its failure states that the outcome is unknown.

@@ -238,12 +238,14 @@ const REPLICATED: [&str; 4] = [
 fn common_part(mut status: GetClusterStatusResponse) -> GetClusterStatusResponse {
     status.member_id = 0;
     status.first_index = 0;
+    status.failures_tolerated = None;
     status
         .retained
         .retain(|retained| REPLICATED.contains(&&*retained.name));
     for member in &mut status.members {
         member.matched_index = 0;
         member.recently_active = false;
+        member.silent_time = None;
         member.service_version = 0;
     }
     status
