@@ -2,11 +2,13 @@
 //!
 //! | module | what it tests |
 //! |---|---|
+//! | `addresses` | members at other addresses than the recorded ones |
 //! | `ahead` | numbers of agents that are ahead |
 //! | `audit` | the audit |
 //! | `backup` | backups of the whole state |
 //! | `candidates` | allocation candidates |
 //! | `common` | schedulers in this process and requests to them |
+//! | `dead_members` | removal of members that do not answer |
 //! | `events` | watches |
 //! | `feed` | the feed behind watches |
 //! | `growth` | what each role can make the state hold |
@@ -34,11 +36,13 @@
 //! | `versions` | every command at every cluster version |
 //! | `volumes` | volumes of persistent memory |
 
+mod addresses;
 mod ahead;
 mod audit;
 mod backup;
 mod candidates;
 mod common;
+mod dead_members;
 mod events;
 mod feed;
 mod growth;
