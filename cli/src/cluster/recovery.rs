@@ -62,7 +62,7 @@ async fn status(session: &Session) -> anyhow::Result<()> {
     if !response.conflicts.is_empty() {
         let rows = response.conflicts.iter().map(|conflict| {
             [
-                conflict.display_name.clone(),
+                guest_of(conflict),
                 hosts_of(conflict),
                 why_conflicting(conflict),
             ]
@@ -161,6 +161,14 @@ fn why_awaited(host: &AwaitedHost) -> &'static str {
         (false, false, _) => "its agent, which sends no heartbeats",
         (false, true, false) => "its first report",
         (false, true, true) => "its second report, after the first of every host",
+    }
+}
+
+/// Returns the guest's name, and its UUID where no VM is recorded.
+fn guest_of(conflict: &RecoveryConflict) -> String {
+    match &*conflict.uuid {
+        "" => conflict.display_name.clone(),
+        uuid => format!("{} {uuid}", conflict.display_name),
     }
 }
 

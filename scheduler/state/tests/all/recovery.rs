@@ -515,3 +515,35 @@ fn a_guest_of_which_nothing_is_known_is_a_conflict() {
     assert_eq!(host.unknown, [guest.domain]);
     assert_eq!(recovering.state.lost_of(host), []);
 }
+
+/// Goal: the conflict of a guest whose CPUs another VM has names that VM. Method: two guests on the same
+/// CPUs of a host, of which the cluster knows neither.
+#[test]
+fn a_conflict_names_who_has_the_cpus() {
+    let h1 = host_name("h1");
+    let past = World::with_hosts(1).state;
+    let mut guests = Vec::new();
+    for name in ["a", "b"] {
+        let mut world = World::with_hosts(1);
+        for boots in ["a", "b"].iter().take_while(|boots| **boots != name) {
+            // Its claim and UUID are used up, its CPUs are free again.
+            world.boot(boots, &pinned(1), "h1");
+            world.delete(boots);
+        }
+        world.boot(name, &pinned(1), "h1");
+        guests.extend(guests_of(&world.state, &h1));
+    }
+    let held = |at: usize| guests[at].domain.held.dedicated();
+    assert_eq!(held(0), held(1));
+    let mut recovering = Recovering::from(&past);
+    for _ in 0..2 {
+        recovering.report(&h1, guests.clone()).unwrap();
+    }
+    let conflicts = conflicts(&recovering);
+    let [Conflict::Unrecorded { name, refusal, .. }] = &conflicts[..] else {
+        panic!("{conflicts:?}");
+    };
+    let other = if name == "a" { "b" } else { "a" };
+    let holder = format!("CPUs or devices of its guest are claimed by vm {other}");
+    assert!(refusal.message.ends_with(&holder), "{}", refusal.message);
+}

@@ -56,6 +56,9 @@ impl Stray {
     }
 }
 
+/// How many VMs that are in the way of a guest are named.
+const HOLDERS_SHOWN_MAX: usize = 8;
+
 impl<J: Journal> Transaction<'_, J> {
     /// Records a VM for a guest that has none.
     pub(super) fn add(
@@ -170,8 +173,31 @@ impl<J: Journal> Transaction<'_, J> {
         });
         match claim {
             Ok(claim) => self.settle_on(stray, &claim, outcome),
-            Err(refusal) => self.leave_unclaimed(stray, refusal, outcome),
+            Err(refusal) => {
+                let refusal = self.with_holders(refusal, &stray);
+                self.leave_unclaimed(stray, refusal, outcome);
+            }
         }
+    }
+
+    /// Adds to a refusal which VMs have CPUs or devices that a guest holds.
+    fn with_holders(&self, mut refusal: Refusal, stray: &Stray) -> Refusal {
+        let held = stray.held();
+        let claims = self.state.claims_of_host(&stray.seat.host);
+        let claims = claims.filter(|claim| overlaps(self.state, claim.id, &held));
+        let holders: BTreeSet<&str> = claims.map(|claim| claim.vm.as_str()).collect();
+        let shown: Vec<&str> = holders.iter().copied().take(HOLDERS_SHOWN_MAX).collect();
+        if shown.is_empty() {
+            return refusal;
+        }
+        let more = match holders.len() - shown.len() {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let shown = shown.join(", ");
+        refusal.message +=
+            &format!("; CPUs or devices of its guest are claimed by vm {shown}{more}");
+        refusal
     }
 
     fn settle_on(&mut self, stray: Stray, claim: &Claim, outcome: &mut RecoveryOutcome) {
