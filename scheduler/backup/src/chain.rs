@@ -16,7 +16,7 @@
 use std::io::Read;
 
 use berth_replication::effects::Position;
-use berth_replication::replay::{Replay, ReplayError};
+use berth_replication::replay::{Observer, Replay, ReplayError, Unobserved};
 use berth_replication::{Machine, Row};
 use berth_store::StateHash;
 
@@ -202,7 +202,21 @@ impl<M: Machine> Chain<M> {
     /// # Errors
     ///
     /// It is not sound, or does not follow the one before it. The chain is of no use then.
-    pub fn add<R: Read>(&mut self, mut reader: Reader<R>) -> Result<Summary, VerifyError> {
+    pub fn add<R: Read>(&mut self, reader: Reader<R>) -> Result<Summary, VerifyError> {
+        self.add_observed(reader, &mut Unobserved)
+    }
+
+    /// Takes the next file as [`Self::add`] does, and shows each replayed command to an observer. What
+    /// it sees is of a file that is not verified before the chain is [finished](Self::finish).
+    ///
+    /// # Errors
+    ///
+    /// As those of [`Self::add`].
+    pub fn add_observed<R: Read>(
+        &mut self,
+        mut reader: Reader<R>,
+        observer: &mut dyn Observer<M>,
+    ) -> Result<Summary, VerifyError> {
         let header = reader.header().clone();
         match (header.kind(), &mut self.replay) {
             (Kind::Full, None) => {
@@ -230,7 +244,7 @@ impl<M: Machine> Chain<M> {
                         self.is_reached = command.is_some_and(|command| is_late(&command));
                     }
                     match !self.is_reached && self.at.is_none_or(|at| entry.index <= at) {
-                        true => replay.apply(&entry)?,
+                        true => replay.apply_observed(&entry, observer)?,
                         false => is_whole = false,
                     }
                 }

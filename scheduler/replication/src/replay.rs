@@ -67,6 +67,24 @@ pub fn command_of(entry: &Entry) -> Option<&[u8]> {
     }
 }
 
+/// Sees each command of a replay, with the state before it and after it.
+pub trait Observer<M: Machine> {
+    /// Called before a command is applied, with the state that it is applied to.
+    fn before(&mut self, machine: &M, index: u64, command: &M::Command);
+
+    /// Called after it, with its outcome and the state that it led to.
+    fn after(&mut self, machine: &M, index: u64, command: &M::Command, outcome: &M::Outcome);
+}
+
+/// Observes nothing.
+pub struct Unobserved;
+
+impl<M: Machine> Observer<M> for Unobserved {
+    fn before(&mut self, _: &M, _: u64, _: &M::Command) {}
+
+    fn after(&mut self, _: &M, _: u64, _: &M::Command, _: &M::Outcome) {}
+}
+
 /// A state that committed entries are applied to.
 pub struct Replay<M: Machine> {
     machine: M,
@@ -108,6 +126,19 @@ impl<M: Machine> Replay<M> {
     ///
     /// It is not the next one, cannot be read, or contradicts the state.
     pub fn apply(&mut self, entry: &Entry) -> Result<(), ReplayError> {
+        self.apply_observed(entry, &mut Unobserved)
+    }
+
+    /// Applies the next entry as [`Self::apply`] does, and shows its command to an observer.
+    ///
+    /// # Errors
+    ///
+    /// As those of [`Self::apply`].
+    pub fn apply_observed(
+        &mut self,
+        entry: &Entry,
+        observer: &mut dyn Observer<M>,
+    ) -> Result<(), ReplayError> {
         let index = entry.index;
         let Position {
             index: after, term, ..
@@ -117,7 +148,7 @@ impl<M: Machine> Replay<M> {
         }
         match envelope::content(entry) {
             Content::Empty | Content::Change(..) => {}
-            Content::Command(data) => self.apply_command(index, data)?,
+            Content::Command(data) => self.apply_command(index, data, observer)?,
             Content::Hash(record) => self.compare(record)?,
             Content::Unknown => return Err(ReplayError::Unknown { index }),
         }
@@ -150,9 +181,17 @@ impl<M: Machine> Replay<M> {
         })
     }
 
-    fn apply_command(&mut self, index: u64, data: &[u8]) -> Result<(), ReplayError> {
+    fn apply_command(
+        &mut self,
+        index: u64,
+        data: &[u8],
+        observer: &mut dyn Observer<M>,
+    ) -> Result<(), ReplayError> {
         let command = self.decode(index, data)?;
-        for change in self.machine.apply(index, &command).changes {
+        observer.before(&self.machine, index, &command);
+        let applied = self.machine.apply(index, &command);
+        observer.after(&self.machine, index, &command, &applied.outcome);
+        for change in applied.changes {
             let Position { hash, rows, .. } = &mut self.position;
             hash.change(&change);
             // A count that does not fit the rows shows when the end is compared.

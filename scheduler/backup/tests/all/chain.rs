@@ -5,7 +5,8 @@
 
 use berth_backup::chain::Verified;
 use berth_backup::{Chain, Header, Kind, Place, Reader, VerifyError};
-use berth_replication::{Machine as _, ReplayError};
+use berth_replication::replay::Observer;
+use berth_replication::{Machine, ReplayError};
 use berth_store::StateHash;
 use berth_testkit::replication::{Registers, set};
 use raft::eraftpb::Entry;
@@ -49,6 +50,53 @@ fn increments_lead_to_the_state_of_a_full_backup() {
     // One that adds nothing follows as well.
     let files = [history.full(end), history.increment(end, end)];
     assert_eq!(verify(&files).expect("it verifies").position, history.end());
+}
+
+/// Notes the registers before and after each command.
+#[derive(Default)]
+struct Noted(Vec<(u64, usize, usize)>);
+
+impl Observer<Registers> for Noted {
+    fn before(&mut self, machine: &Registers, index: u64, _: &<Registers as Machine>::Command) {
+        self.0.push((index, machine.rows().count(), 0));
+    }
+
+    fn after(
+        &mut self,
+        machine: &Registers,
+        index: u64,
+        _: &<Registers as Machine>::Command,
+        _: &<Registers as Machine>::Outcome,
+    ) {
+        let last = self.0.last_mut().expect("the same command was seen before");
+        assert_eq!(last.0, index);
+        last.2 = machine.rows().count();
+    }
+}
+
+/// Goal: an observer sees every command once, in order, with the state before it and after it.
+#[test]
+fn each_replayed_command_is_observed() {
+    let history = History::new(12);
+    let end = history.entries.len();
+    let mut chain = Chain::<Registers>::new(());
+    let mut noted = Noted::default();
+    for file in [
+        history.full(0),
+        history.increment(0, 7),
+        history.increment(7, end),
+    ] {
+        let reader = Reader::new(&file[..]).expect("a header");
+        chain.add_observed(reader, &mut noted).expect("it follows");
+    }
+    let verified = chain.finish().expect("it verifies");
+    assert_eq!(noted.0.len() as u64, verified.commands);
+    assert_eq!(noted.0.first().map(|(_, before, _)| *before), Some(0));
+    for pair in noted.0.windows(2) {
+        assert!(pair[0].0 < pair[1].0 && pair[0].2 == pair[1].1, "{pair:?}");
+    }
+    let last = noted.0.last().map(|(_, _, after)| *after);
+    assert_eq!(last, Some(verified.machine.rows().count()));
 }
 
 #[test]
