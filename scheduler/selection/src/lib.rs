@@ -21,6 +21,7 @@
 //! | [`failover`] | whether the guests of a host can be started elsewhere when it dies |
 //! | [`balance`] | how evenly hosts are filled, and which moves help |
 //! | [`capacity`] | how many more guests of a shape fit |
+//! | [`stranded`] | what of a host no expected guest can take |
 //! | [`candidates`] | every way to serve a query of OpenStack Placement, and its explanation |
 
 pub mod balance;
@@ -35,6 +36,7 @@ pub mod index;
 pub mod minimum_demand;
 pub mod pipeline;
 pub mod request;
+pub mod stranded;
 mod table;
 pub mod weigher;
 

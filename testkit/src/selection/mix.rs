@@ -242,22 +242,18 @@ pub fn impossible() -> Kind {
     }
 }
 
+/// Returns the flavors of all kinds of guests with their weights, as [`kinds`] has them.
+pub fn flavors() -> Vec<(u32, Flavor)> {
+    let each = ROWS
+        .iter()
+        .map(|&(name, weight, vcpus, memory_mib, specs)| {
+            (weight, flavor(name, (vcpus, memory_mib), specs, ""))
+        });
+    each.collect()
+}
+
 fn demand(vcpus: u32, memory_mib: u64, specs: &[(&str, &str)], pages: &str) -> Demand {
-    let mut flavor = Flavor {
-        name: FlavorName::new("f").expect("a good name"),
-        vcpus,
-        memory_mib,
-        disk_gib: 0,
-        extra_specs: specs
-            .iter()
-            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
-            .collect(),
-        ownership: Ownership::default(),
-    };
-    if !specs.is_empty() && !pages.is_empty() {
-        let spec = flavor.extra_specs.entry("hw:mem_page_size".to_owned());
-        spec.or_insert_with(|| pages.to_owned());
-    }
+    let flavor = flavor("f", (vcpus, memory_mib), specs, pages);
     let requirements = flavor.requirements(&ImageProperties::default(), &aliases());
     let requirements = requirements.expect("a good flavor");
     Demand {
@@ -276,7 +272,32 @@ fn demand(vcpus: u32, memory_mib: u64, specs: &[(&str, &str)], pages: &str) -> D
     }
 }
 
-fn aliases() -> PciAliases {
+fn flavor(
+    name: &str,
+    (vcpus, memory_mib): (u32, u64),
+    specs: &[(&str, &str)],
+    pages: &str,
+) -> Flavor {
+    let mut flavor = Flavor {
+        name: FlavorName::new(name).expect("a good name"),
+        vcpus,
+        memory_mib,
+        disk_gib: 0,
+        extra_specs: specs
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+            .collect(),
+        ownership: Ownership::default(),
+    };
+    if !specs.is_empty() && !pages.is_empty() {
+        let spec = flavor.extra_specs.entry("hw:mem_page_size".to_owned());
+        spec.or_insert_with(|| pages.to_owned());
+    }
+    flavor
+}
+
+/// Returns the aliases of PCI functions that the guests name.
+pub fn aliases() -> PciAliases {
     let alias = |name: &str, vendor, product, kind| {
         let name = PciAliasName::new(name).expect("a good name");
         let any_of = vec![PciMatch {

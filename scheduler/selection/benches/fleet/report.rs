@@ -2,8 +2,7 @@
 
 use berth_domain::host_view::HostView;
 use berth_domain::instance::InstanceTopology;
-use berth_domain::numa::{ExactDemand, Ground, Guest, HostUsage, Outline, is_feasible};
-use berth_domain::topology::{HostCell, HostTopology};
+use berth_selection::stranded::{single_nodes, takes_any};
 
 use super::world::World;
 
@@ -45,13 +44,7 @@ impl Report {
             .kinds
             .iter()
             .filter_map(|k| k.demand.topology.as_ref());
-        let cells = topologies.flat_map(|topology| {
-            topology.cells.iter().map(|cell| InstanceTopology {
-                cells: vec![cell.clone()],
-                ..topology.clone()
-            })
-        });
-        let cells: Vec<_> = cells.collect();
+        let cells = single_nodes(topologies);
         for view in world.hosts.values() {
             report.add(view, &cells);
         }
@@ -80,23 +73,4 @@ impl Report {
             }
         }
     }
-}
-
-/// Returns whether a cell of any guest fits on this cell, as far as PCI functions do not matter.
-fn takes_any(view: &HostView, at: usize, guests: &[InstanceTopology]) -> bool {
-    let cell: HostCell = view.host.report.topology.cells()[at].clone();
-    let alone = HostTopology::new(vec![cell], vec![vec![10]]).expect("a good cell");
-    let usage = HostUsage {
-        cells: vec![view.usage.cells[at].clone()],
-        pci: Default::default(),
-        pmem: Default::default(),
-    };
-    let outline = Outline::new(&alone, &usage, &view.limits());
-    let ground = Ground {
-        topology: &alone,
-        usage: &usage,
-        outline: &outline,
-    };
-    let mut guests = guests.iter();
-    guests.any(|guest| is_feasible(ground, &Guest::new(ExactDemand::cells(guest))))
 }
