@@ -28,6 +28,15 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "berth-decide",
         &["berth-domain", "berth-selection", "berth-state"],
     ),
+    (
+        "berth-replay",
+        &[
+            "berth-domain",
+            "berth-selection",
+            "berth-state",
+            "berth-decide",
+        ],
+    ),
     ("berth-saga", &["berth-domain"]),
     ("berth-files", &[]),
     ("berth-migrations", &["berth-files"]),
@@ -144,6 +153,7 @@ const PURE: &[&str] = &[
     "berth-ganeti",
     "berth-state",
     "berth-decide",
+    "berth-replay",
     "berth-saga",
     "berth-driver-api",
     "berth-agent-core",
