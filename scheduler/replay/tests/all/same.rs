@@ -1,0 +1,103 @@
+//! Goal: the same policy leads to every recorded decision, and what was altered is noticed. Method:
+//! histories with every kind of decision, in backups; a copy of which one command is altered.
+
+use berth_domain::name::HostName;
+use berth_replay::Changes;
+use berth_replay::decision::Kind;
+use berth_replay::report::{Cause, Replayed};
+use berth_state::command::Command;
+use berth_testkit::state::host_name;
+
+use crate::common::{Leader, expect_same, replay, replay_files};
+use crate::script::{leader, steps};
+
+fn recorded(seed: u64) -> (Leader, Vec<(u64, String)>) {
+    let mut leader = leader(6);
+    let refused = leader.take(&steps(600, seed, 6, true));
+    (leader, refused)
+}
+
+/// Goal: no decision differs, of any kind; with a state of its own and no change neither.
+#[test]
+fn recorded_decisions_are_made_again() {
+    let mut kinds = std::collections::BTreeMap::<Kind, u64>::new();
+    for seed in 1..=4 {
+        let (leader, refused) = recorded(seed);
+        assert!(refused.len() > 20, "{seed}: some are refused: {refused:?}");
+        let backups = leader.backups();
+        let unchanged = Changes::default();
+        let (report, placed) = replay_files(&backups, Some(unchanged)).expect("they verify");
+        let check = &report.check;
+        assert_eq!(check.differences, 0, "{seed}: {:#?}", check.examples);
+        assert!(
+            check.decisions > 200 && check.named > 0,
+            "{seed}: {check:#?}"
+        );
+        for (kind, count) in &check.by_kind {
+            *kinds.entry(*kind).or_default() += count;
+        }
+        let what_if = report.what_if.expect("it was requested");
+        let seen = format!("{seed}: {what_if:#?}");
+        assert_eq!(what_if.other_host + what_if.refused_in_all(), 0, "{seen}");
+        assert_eq!(what_if.same_host, check.decisions + check.named, "{seen}");
+        assert!(what_if.not_followed.is_empty(), "{seen}");
+        assert!(what_if.left_out.is_empty(), "{seen}");
+        assert_eq!((what_if.followers, what_if.vms_elsewhere), (0, 0), "{seen}");
+        expect_same(&placed, &leader.placements());
+        assert_eq!(what_if.usage, report.recorded, "{seed}");
+    }
+    println!("{kinds:?}");
+    let all = [
+        Kind::Boot,
+        Kind::LiveMigration,
+        Kind::ColdMigration,
+        Kind::Resize,
+        Kind::Evacuation,
+        Kind::Unshelve,
+        Kind::NextHost,
+    ];
+    for kind in all {
+        assert!(kinds.contains_key(&kind), "{kind:?} of {kinds:?}");
+    }
+}
+
+/// Goal: a command that names another host than was chosen is a difference without a known cause, and
+/// one that takes other CPUs of the same host is as well.
+#[test]
+fn an_altered_command_is_a_difference() {
+    let mut leader = leader(6);
+    let _ = leader.take(&steps(40, 1, 6, false));
+    assert_eq!(replay(&leader, &leader.entries).check.differences, 0);
+    let boots = leader.entries.iter().enumerate();
+    let mut boots = boots.filter(|(_, (_, envelope))| {
+        matches!(
+            &envelope.command,
+            Command::BeginBoot { spec, requested_host: None, .. } if spec.flavor.name.as_str() == "pinned"
+        )
+    });
+    let (at, _) = boots.next_back().expect("a VM was booted");
+
+    let mut entries = leader.entries.clone();
+    let Command::BeginBoot { claim, vm, .. } = &mut entries[at].1.command else {
+        panic!("a boot");
+    };
+    let before: HostName = claim.host.clone();
+    let other = if before.as_str() == "h1" { "h2" } else { "h1" };
+    claim.host = host_name(other);
+    let (vm, other) = (vm.clone(), claim.host.clone());
+    let check = replay(&leader, &entries).check;
+    let first = &check.examples[0];
+    assert_eq!((first.index, &first.vm), (entries[at].0, &vm));
+    assert_eq!(first.recorded, other);
+    assert_eq!(first.replayed, Replayed::OtherHost(before));
+    assert_eq!(first.cause, Cause::Unexplained);
+    assert!(check.unexplained() > 0);
+
+    let mut entries = leader.entries.clone();
+    let Command::BeginBoot { claim, .. } = &mut entries[at].1.command else {
+        panic!("a boot");
+    };
+    claim.resources.clear();
+    let check = replay(&leader, &entries).check;
+    assert_eq!(check.examples[0].replayed, Replayed::OtherClaim);
+}
