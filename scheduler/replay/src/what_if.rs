@@ -166,7 +166,7 @@ impl WhatIf {
             Decision::Command(proposal) => {
                 let command = proposal.envelope.command;
                 let host = claim_of(&command).map(|claim| claim.host.clone());
-                self.note_request(&command);
+                self.record_request(&command);
                 match (self.run(index, envelope, command), host) {
                     (Ok(()), Some(host)) => return self.count_placed(index, recorded, host),
                     (Ok(()), None) => return,
@@ -212,7 +212,7 @@ impl WhatIf {
     }
 
     /// Takes a requested VM into the mix that stranded CPUs are measured with.
-    fn note_request(&mut self, command: &Command) {
+    fn record_request(&mut self, command: &Command) {
         if let Command::BeginBoot { spec, .. } = command {
             self.meter.request(spec);
         }
@@ -308,8 +308,8 @@ impl WhatIf {
 
     /// Carries out what chooses no host.
     fn carry_over(&mut self, index: u64, envelope: &Envelope) {
-        self.note_drain(envelope);
-        self.note_flavor(&envelope.command);
+        self.record_drain(envelope);
+        self.record_flavor(&envelope.command);
         let context = Context {
             state: &self.state,
             changes: &self.changes,
@@ -345,7 +345,7 @@ impl WhatIf {
     }
 
     /// Plans a drain here: its host holds other VMs than recorded.
-    fn note_drain(&mut self, envelope: &Envelope) {
+    fn record_drain(&mut self, envelope: &Envelope) {
         let Command::BeginDrain {
             operation,
             host,
@@ -380,7 +380,7 @@ impl WhatIf {
         self.drain_ids.insert(*operation);
     }
 
-    fn note_flavor(&mut self, command: &Command) {
+    fn record_flavor(&mut self, command: &Command) {
         if let Command::CreateFlavor(flavor) = command {
             self.unseen.remove(&flavor.name);
         }

@@ -8,7 +8,7 @@ use berth_decide::{Action, Decision, DecisionRequest};
 use berth_domain::flavor::Flavor;
 use berth_domain::host::HostReport;
 use berth_domain::id::{OperationId, ProviderId, TimeMs};
-use berth_domain::name::VmName;
+use berth_domain::name::{HostName, VmName};
 use berth_domain::operation::{Effect, Mark, Step};
 use berth_domain::refusal::Refusal;
 use berth_domain::version::ServiceVersion;
@@ -31,6 +31,8 @@ pub(crate) struct Leader {
     /// The state of the full backup.
     first: Option<(Machine, Position)>,
     pub(crate) entries: Vec<(u64, Envelope)>,
+    /// The host of the next new VM, whatever is decided: a fault.
+    pub(crate) misplaced: Option<HostName>,
     /// Boots that end without a try at another host: numbers of their steps.
     pub(crate) failing: BTreeSet<u64>,
     /// Boots for which there was no other host, with the reason.
@@ -46,6 +48,7 @@ impl Leader {
             now: 1_000_000,
             first: None,
             entries: Vec::new(),
+            misplaced: None,
             failing: BTreeSet::new(),
             failed: BTreeMap::new(),
         };
@@ -79,7 +82,12 @@ impl Leader {
         match self.machine.decide(TimeMs(self.now), &request) {
             Decision::Command(proposal) => {
                 self.index += 1;
-                let envelope = proposal.envelope;
+                let mut envelope = proposal.envelope;
+                if let Command::BeginBoot { claim, .. } = &mut envelope.command
+                    && let Some(host) = self.misplaced.take()
+                {
+                    claim.host = host;
+                }
                 let applied = self.machine.apply(self.index, &envelope);
                 self.entries.push((self.index, envelope));
                 applied.outcome

@@ -1,12 +1,12 @@
 //! Goal: the same policy leads to every recorded decision, and what was altered is noticed. Method:
 //! histories with every kind of decision, in backups; a copy of which one command is altered.
 
-use berth_domain::name::HostName;
+use berth_domain::name::{FlavorName, HostName};
 use berth_replay::Changes;
 use berth_replay::decision::Kind;
 use berth_replay::report::{Cause, Replayed};
 use berth_state::command::Command;
-use berth_testkit::state::host_name;
+use berth_testkit::state::{host_name, vm_name};
 
 use crate::common::{Leader, expect_same, replay, replay_files};
 use crate::script::{leader, steps};
@@ -100,4 +100,31 @@ fn an_altered_command_is_a_difference() {
     claim.resources.clear();
     let check = replay(&leader, &entries).check;
     assert_eq!(check.examples[0].replayed, Replayed::OtherClaim);
+}
+
+/// Goal: a leader that claimed on another host than it chose is noticed in backups that verify.
+#[test]
+fn a_misplaced_vm_is_a_difference_in_sound_backups() {
+    let mut leader = leader(3);
+    let tiny = FlavorName::new("tiny").expect("a good name");
+    for number in 1..=6 {
+        leader.misplaced = (number == 5).then(|| host_name("h1"));
+        let operation = leader.schedule(number, &tiny, None).expect("it fits");
+        leader.spawn(operation);
+    }
+    let placed = leader.state().vm(&vm_name("vm5"));
+    let placed = placed.and_then(|vm| vm.host.clone());
+    assert_eq!(placed, Some(host_name("h1")));
+    let (report, _) = replay_files(&leader.backups(), None).expect("they verify");
+    let check = report.check;
+    assert_eq!((check.decisions, check.unexplained()), (6, 1), "{check:#?}");
+    let first = &check.examples[0];
+    assert_eq!(
+        (&first.vm, &first.recorded),
+        (&vm_name("vm5"), &host_name("h1"))
+    );
+    assert!(
+        matches!(first.replayed, Replayed::OtherHost(_)),
+        "{first:?}"
+    );
 }
