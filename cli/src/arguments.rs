@@ -24,6 +24,7 @@ pub use self::placement::{
 pub use self::planner::{Balance, Capacity, Domain, Iallocator, Score, Text, Verify};
 pub use self::policy::{Aggregate, AvailabilityZone, Policy, PolicyScope, ServerGroup};
 pub use self::power::Power;
+pub use self::replay::Replay;
 pub use self::restart::Restart;
 pub use self::transfer::Transfer;
 pub use self::volume::{Volume, VolumeCreate};
@@ -40,6 +41,7 @@ mod placement;
 mod planner;
 mod policy;
 mod power;
+mod replay;
 mod restart;
 mod transfer;
 mod volume;
@@ -55,9 +57,9 @@ A first demonstration:      berth demo
 A cluster to try out:       berth dev
 
 Exit status: 0 success, 1 refused or failed, 2 wrong usage, 3 no server could
-be reached, 4 a negative result: no candidates, two sides differ, or a failure
-would not be survived. A read that one scheduler answered from its own state
-is a success, and standard error says so.
+be reached, 4 a negative result: no candidates, two sides differ, a failure
+would not be survived, or a replay differs. A read that one scheduler answered
+from its own state is a success, and standard error says so.
 
 With --output json, a refusal or failure is one JSON object, the last line on
 standard error, behind the progress:
@@ -218,6 +220,8 @@ pub enum Command {
     Balance(Balance),
     /// Count how many more VMs of a flavor fit
     Capacity(Capacity),
+    /// Replay recorded decisions under another policy or fleet
+    Replay(Box<Replay>),
     /// Answer an allocation request of Ganeti
     Iallocator(Iallocator),
     /// Create, renew and show TLS certificates

@@ -11,6 +11,7 @@
 //! | [`placement`] | taking over what another Placement holds |
 //! | [`planner`] | what would be survived, balanced, and what still fits; for Ganeti's files too |
 //! | [`backup`] | what files of backups hold, and whether they verify |
+//! | [`replay`] | recorded decisions made again, also under another policy or fleet |
 //! | [`certs`] | making the certificates by which the parts know each other |
 //! | [`watch`], [`audit`] | changes as they happen; which principal requested them |
 //! | [`progress`] | what is shown while an operation runs |
@@ -51,6 +52,7 @@ pub mod policy;
 pub mod progress;
 pub mod provider;
 pub mod reading;
+pub mod replay;
 mod revocation;
 pub mod server_group;
 pub mod session;
@@ -130,6 +132,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let alone = matches!(
         arguments.command,
         Command::Backup(_)
+            | Command::Replay(_)
             | Command::Fit(_)
             | Command::Dev(_)
             | Command::Demo(_)
@@ -167,6 +170,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Capacity(args) => planner::capacity::run(&session, args).await,
         Command::Iallocator(args) => planner::text::iallocator(args),
         Command::Backup(command) => backup::run(command, session.output),
+        Command::Replay(args) => replay::run(&args, session.output),
         Command::Certs(command) => certs::run(command, session.output),
         Command::Volume(command) => volume::run(&session, command).await,
     }
@@ -180,6 +184,10 @@ fn fail(error: &anyhow::Error, format: Format) -> ExitCode {
     if error.is::<planner::Unhealthy>() {
         // The output explains why.
         return ExitCode::from(EXIT_UNHEALTHY);
+    }
+    if error.is::<replay::Differs>() {
+        // The output names the decisions.
+        return ExitCode::from(EXIT_DIFFERENT);
     }
     if error.is::<host::check::Failed>() {
         // The output explains why.

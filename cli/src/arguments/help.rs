@@ -34,7 +34,10 @@ const GROUPS: &[(&str, &[&str])] = &[
         "Placement",
         &["provider", "candidates", "class", "trait", "placement"],
     ),
-    ("Planning", &["verify", "score", "balance", "capacity"]),
+    (
+        "Planning",
+        &["verify", "score", "balance", "capacity", "replay"],
+    ),
     ("Volumes", &["volume"]),
     ("Tools", &["dev", "demo", "fit", "iallocator"]),
 ];
