@@ -20,6 +20,7 @@ mod host_check;
 mod learnt_schedulers;
 mod placement_cli;
 mod processes;
+mod replay;
 mod restarts;
 mod restore;
 mod scenarios_disks;
