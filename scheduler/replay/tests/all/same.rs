@@ -1,12 +1,15 @@
 //! Goal: the same policy leads to every recorded decision, and what was altered is noticed. Method:
 //! histories with every kind of decision, in backups; a copy of which one command is altered.
 
+use berth_decide::{Action, Preferred, ScheduleMove};
+use berth_domain::id::{ClaimId, MigrationId, OperationId};
 use berth_domain::name::{FlavorName, HostName};
+use berth_domain::policy::Setting;
 use berth_replay::Changes;
 use berth_replay::decision::Kind;
 use berth_replay::report::{Cause, Replayed};
 use berth_state::command::Command;
-use berth_testkit::state::{host_name, vm_name};
+use berth_testkit::state::{host_name, uuid, vm_name};
 
 use crate::common::{Leader, expect_same, replay, replay_files};
 use crate::script::{leader, steps};
@@ -126,5 +129,68 @@ fn a_misplaced_vm_is_a_difference_in_sound_backups() {
     assert!(
         matches!(first.replayed, Replayed::OtherHost(_)),
         "{first:?}"
+    );
+}
+
+/// Goal: with admission control, whose cached proofs are not in the log, no decision differs without a
+/// known cause.
+#[test]
+fn admission_control_explains_what_differs() {
+    for (seed, value) in [(5, "warn"), (6, "refuse"), (7, "refuse")] {
+        let mut leader = leader(6);
+        let setting = Setting::parse("failover.admission", value).expect("a good setting");
+        leader.set(vec![setting]).expect("the policy is set");
+        let refused = leader.take(&steps(400, seed, 6, false));
+        let by_admission = refused
+            .iter()
+            .filter(|(_, reason)| reason.starts_with("FAILOVER"));
+        assert_eq!(by_admission.count() > 0, value == "refuse", "{refused:?}");
+        let (report, _) = replay_files(&leader.backups(), None).expect("they verify");
+        let check = report.check;
+        println!(
+            "{value}: {} of {} differ",
+            check.differences, check.decisions
+        );
+        assert_eq!(check.unexplained(), 0, "{:#?}", check.examples);
+        assert!(check.decisions > 100, "{check:#?}");
+    }
+}
+
+/// Goal: a destination that a conductor planned, which no command records, is the known cause of a
+/// difference.
+#[test]
+fn a_planned_destination_is_a_known_cause() {
+    let mut leader = leader(3);
+    let tiny = FlavorName::new("tiny").expect("a good name");
+    for (number, host) in [(1, "h1"), (2, "h3")] {
+        let host = Some(host_name(host));
+        let operation = leader.schedule(number, &tiny, host).expect("it fits");
+        leader.spawn(operation);
+    }
+    leader.fence(&host_name("h1"));
+    let preferred = Preferred {
+        host: host_name("h3"),
+        assignment: None,
+    };
+    let moved = leader.submit(Action::ScheduleMove(ScheduleMove {
+        operation: OperationId(uuid(1, 3)),
+        migration: MigrationId(uuid(5, 3)),
+        vm: vm_name("vm1"),
+        claim: ClaimId(uuid(3, 3)),
+        flavor: None,
+        host: None,
+        preferred: Some(preferred),
+        verify: false,
+        evacuate: true,
+        lease: leader.lease(),
+    }));
+    let _ = moved.expect("it fits");
+    let (report, _) = replay_files(&leader.backups(), None).expect("they verify");
+    let check = report.check;
+    let causes = [(Cause::UnrecordedPlan, 1)].into();
+    assert_eq!(
+        (check.differences, &check.by_cause),
+        (1, &causes),
+        "{check:#?}"
     );
 }

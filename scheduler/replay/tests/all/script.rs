@@ -491,10 +491,10 @@ impl Leader {
         }
     }
 
-    /// A host dies, is fenced and evacuated, and comes back with another run of its agent.
-    fn die(&mut self, number: u64, host: &HostName) -> Result<(), Refusal> {
+    /// A host dies and is fenced.
+    pub(crate) fn fence(&mut self, host: &HostName) {
         let view = self.state().host(host).expect("it is there");
-        let (provider, mut report) = (view.host.provider, view.host.report.clone());
+        let incarnation = view.host.report.incarnation;
         self.plain(Command::SetLiveness {
             host: host.clone(),
             liveness: Liveness::Down,
@@ -504,8 +504,15 @@ impl Leader {
             method: Method::Operator,
             by: "operator".to_owned(),
             output: String::new(),
-            incarnation: report.incarnation,
+            incarnation,
         });
+    }
+
+    /// A host dies, is fenced and evacuated, and comes back with another run of its agent.
+    fn die(&mut self, number: u64, host: &HostName) -> Result<(), Refusal> {
+        let view = self.state().host(host).expect("it is there");
+        let (provider, mut report) = (view.host.provider, view.host.report.clone());
+        self.fence(host);
         let evacuated = self.drain(number, host, true);
         report.incarnation = berth_domain::id::Incarnation(uuid(9, number));
         self.plain(Command::RegisterHost {
