@@ -6,6 +6,7 @@
 pub mod by_hand;
 pub mod draw;
 pub mod placement;
+pub mod scale;
 pub mod volume;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -286,6 +287,18 @@ impl World {
                 .unwrap();
         }
         world
+    }
+
+    /// Goes on with a state.
+    pub fn of(state: State) -> Self {
+        Self {
+            rows: rows(&state),
+            index: state.revision(),
+            // A command draws fewer ids than that.
+            ids: state.revision() * 8,
+            state,
+            ..Self::default()
+        }
     }
 
     /// Goes on as a group that recovers with the state of this one.

@@ -30,6 +30,7 @@
 //! | `requests` | retries |
 //! | `reshape` | the reshaper |
 //! | `sagas` | the order of steps, as sagas log them and as the state takes them |
+//! | `scale` | states of any size that the test kit makes |
 //! | `sequences` | random sequences of commands |
 //! | `transfer` | parameters of a transfer |
 //! | `versions` | the cluster version |
@@ -66,6 +67,7 @@ mod reshape;
 mod restarts;
 mod revocations;
 mod sagas;
+mod scale;
 mod sequences;
 mod transfer;
 mod versions;

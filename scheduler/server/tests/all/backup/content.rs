@@ -15,6 +15,7 @@ use berth_replication::{Machine as _, Replay};
 use berth_scheduler::machine::{Level, Machine};
 use berth_state::command::{Command, Envelope};
 use berth_store::{Row, StateHash};
+use berth_testkit::state::scale::{self, Size};
 use berth_testkit::state::{World, request};
 use raft::eraftpb::Entry;
 
@@ -163,4 +164,24 @@ fn a_newer_cluster_version_is_refused() {
     let text = source.to_string();
     let newer = format!("cluster version is {}", ServiceVersion::CURRENT);
     assert!(text.contains(&newer), "{text}");
+}
+
+/// Goal: states as benchmarks generate them are read back as they were, from a backup and from its rows.
+#[test]
+fn generated_states_are_read_back() {
+    let state = scale::state(Size {
+        hosts: 30,
+        vms_per_host: 34,
+        seed: 3,
+    });
+    let machine = Machine::new(state.clone());
+    let at = position_of(&machine, state.revision());
+    let mut chain = Chain::<Machine>::new(Level::default());
+    let file = full(&machine, at);
+    chain.add(Reader::new(&file[..]).unwrap()).unwrap();
+    let verified = chain.finish().unwrap();
+    assert_eq!(verified.position, at);
+    assert!(*verified.machine.state() == state);
+    let read = Machine::from_rows(Level::default(), machine.rows(), at.index);
+    assert!(*read.unwrap().state() == state);
 }
