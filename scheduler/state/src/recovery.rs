@@ -175,14 +175,11 @@ impl State {
     /// Returns the revision from which on no host carries out a call from before the recovery; nothing
     /// while one of them still may.
     fn all_quiet_at(&self) -> Option<u64> {
-        let mut quiet_at = 0;
-        for (name, view) in &self.hosts {
-            if is_dead(&view.host) {
-                continue;
-            }
-            quiet_at = quiet_at.max(self.recovered_hosts.get(name)?.quiet_at);
+        let index = &self.index;
+        if index.quiet.len() + index.dead.len() < self.hosts.len() {
+            return None;
         }
-        Some(quiet_at)
+        Some(index.quiet.get_max().map_or(0, |(at, _)| *at))
     }
 
     /// Returns what a recovery would lead to, if every host has reported.

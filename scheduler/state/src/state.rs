@@ -133,6 +133,12 @@ pub(crate) struct Index {
     pub(crate) volume_names: OrdMap<Arc<str>, VolumeId>,
     /// Volumes by the consumers that take what they take.
     pub(crate) volume_consumers: OrdMap<ConsumerId, VolumeId>,
+    /// Hosts by the UUIDs of their orphans.
+    pub(crate) orphans: OrdSet<(Uuid, HostName)>,
+    /// Hosts on which no guest runs, although they do not report.
+    pub(crate) dead: OrdSet<HostName>,
+    /// Other hosts that have reported in a recovery, by the revision at which they were quiet.
+    pub(crate) quiet: OrdSet<(u64, HostName)>,
 }
 
 macro_rules! table {

@@ -7,6 +7,7 @@
 mod aggregate;
 mod audit;
 mod left_names;
+mod recovered;
 mod volume;
 
 use std::collections::BTreeMap;
@@ -26,7 +27,6 @@ use berth_domain::operation::Operation;
 use berth_domain::pci::PciAlias;
 use berth_domain::policy::SchedulingPolicy;
 use berth_domain::provider::ResourceProvider;
-use berth_domain::recovery::RecoveredHost;
 use berth_domain::resource::{Custom, ResourceClass, Trait};
 use berth_domain::revocation::{Fingerprint, RevokedCertificate};
 use berth_domain::server_group::ServerGroup;
@@ -172,15 +172,6 @@ impl<J: Journal> Transaction<'_, J> {
         fingerprint
     );
     plain_table!(
-        put_recovered_host,
-        remove_recovered_host,
-        recovered_hosts,
-        RecoveredHost,
-        RecoveredHost,
-        HostName,
-        host
-    );
-    plain_table!(
         put_class,
         remove_class,
         classes,
@@ -308,10 +299,12 @@ impl<J: Journal> Transaction<'_, J> {
                 view
             }
         };
+        let old = old.map(|view| view.host.clone());
         self.state.hosts.insert(host.name.clone(), Arc::new(view));
+        self.follow_host(&host.name, old.as_deref());
         self.journal.record(|| Change {
             key: Key::Host(host.name.clone()),
-            old: old.map(|view| Row::Host(view.host.clone())),
+            old: old.map(Row::Host),
             new: Some(Row::Host(host.clone())),
         });
         host
@@ -331,9 +324,11 @@ impl<J: Journal> Transaction<'_, J> {
 
     pub(crate) fn remove_host(&mut self, name: &HostName) {
         let old = self.state.hosts.remove(name);
+        let old = old.map(|view| view.host.clone());
+        self.follow_host(name, old.as_deref());
         self.journal.record(|| Change {
             key: Key::Host(name.clone()),
-            old: old.map(|view| Row::Host(view.host.clone())),
+            old: old.map(Row::Host),
             new: None,
         });
     }

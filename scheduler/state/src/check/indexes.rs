@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use berth_domain::id::ProviderId;
+use berth_domain::name::HostName;
 use berth_domain::provider::ResourceProvider;
 use imbl::{OrdMap, OrdSet};
 
 use super::{Violation, rule};
 use crate::index::custom_classes;
+use crate::recovery::is_dead;
 use crate::request::{OUTCOMES_BYTES_MAX, REMEMBERED_MAX};
 use crate::state::State;
 
@@ -121,6 +123,28 @@ pub(super) fn troubled_vms_are_indexed(state: &State) -> Result<(), Violation> {
     let troubled: OrdSet<_> = troubled.map(|vm| vm.name.clone()).collect();
     let good = troubled == state.index.troubled;
     rule(good, "troubled_vms_are_indexed", "vms without a guest")
+}
+
+/// Dead hosts, those that are quiet in a recovery, and those with orphans.
+pub(super) fn recovered_hosts_are_indexed(state: &State) -> Result<(), Violation> {
+    const RULE: &str = "recovered_hosts_are_indexed";
+    let hosts = || state.hosts.values().map(|view| &view.host);
+    let dead: OrdSet<_> = hosts()
+        .filter(|h| is_dead(h))
+        .map(|h| h.name.clone())
+        .collect();
+    rule(dead == state.index.dead, RULE, "dead hosts")?;
+    let living = |name: &HostName| state.hosts.contains_key(name) && !dead.contains(name);
+    let reports = state.recovered_hosts.iter();
+    let quiet: OrdSet<_> = reports
+        .filter(|(name, _)| living(name))
+        .map(|(name, report)| (report.quiet_at, name.clone()))
+        .collect();
+    rule(quiet == state.index.quiet, RULE, "quiet hosts")?;
+    let orphans: OrdSet<_> = hosts()
+        .flat_map(|host| host.orphans.iter().map(|uuid| (*uuid, host.name.clone())))
+        .collect();
+    rule(orphans == state.index.orphans, RULE, "hosts by orphans")
 }
 
 pub(super) fn operations_and_migrations_are_indexed(state: &State) -> Result<(), Violation> {

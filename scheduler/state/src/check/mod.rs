@@ -106,6 +106,7 @@ impl State {
         indexes::providers_are_indexed(self)?;
         indexes::consumers_are_indexed(self)?;
         indexes::operations_and_migrations_are_indexed(self)?;
+        indexes::recovered_hosts_are_indexed(self)?;
         indexes::requests_are_indexed(self)
     }
 }

@@ -5,6 +5,7 @@
 //! before it is given to another. Its agent erases none that a guest has.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use berth_domain::claim::{Claim, Owner, State as ClaimState};
@@ -114,12 +115,11 @@ impl<J: Journal> Transaction<'_, J> {
         let removes = |host: &HostName| {
             *kind == Kind::Delete && vm.host.iter().chain(&vm.remains_on).any(|at| at == host)
         };
-        let mut hosts = self.state.hosts.values().map(|view| &view.host);
-        let found = hosts.find(|host| host.orphans.contains(&vm.uid.0) && !removes(&host.name));
-        let Some(host) = found else {
+        let mut hosts = self.state.orphan_hosts(vm.uid.0);
+        let Some(host) = hosts.find(|host| !removes(host)) else {
             return self.examine_start(vm, kind);
         };
-        let (vm, host) = (&vm.name, &host.name);
+        let vm = &vm.name;
         let message = format!("host {host} has a guest of vm {vm} since before the recovery");
         Err(
             Refusal::new(Code::FailedPrecondition, GUEST_RUNS_TWICE, message)
@@ -172,6 +172,15 @@ impl<J: Journal> Transaction<'_, J> {
 }
 
 impl State {
+    /// Returns the hosts that have an orphan of this UUID, in the order of their names.
+    fn orphan_hosts(&self, uuid: Uuid) -> impl Iterator<Item = &HostName> + '_ {
+        let first = self.hosts.get_min().map(|(name, _)| (uuid, name.clone()));
+        let from = first.map_or(Bound::Unbounded, Bound::Included);
+        let entries = self.index.orphans.range((from, Bound::Unbounded));
+        let entries = entries.take_while(move |(of, _)| *of == uuid);
+        entries.map(|(_, host)| host)
+    }
+
     /// Returns whether a domain is on the claim of its VM.
     fn is_claimed(&self, host: &HostName, domain: &Unknown) -> bool {
         let claim = domain.claim.and_then(|id| self.claim(id));
