@@ -4,6 +4,8 @@
 
 use std::collections::BTreeSet;
 
+use berth_domain::claim::Claim;
+use berth_domain::host_view::HostView;
 use berth_domain::id::ClaimId;
 use berth_domain::name::HostName;
 
@@ -117,24 +119,26 @@ impl State {
                 Row::Claim(row) => claims.push(row),
             }
         }
-        for claim in claims {
+        for claim in &claims {
             let view = tx.state.host(&claim.host);
-            let at_home = view.is_some_and(|view| {
-                if view.host.hit.contains(&claim.id) {
-                    return true;
-                }
-                let topology = &view.host.report.topology;
-                let mut cells = claim.assignment.cells.iter();
-                cells.all(|cell| topology.position(cell.host_cell).is_some())
-            });
-            if !at_home {
+            if !view.is_some_and(|view| is_at_home(view, claim)) {
                 return Err(RebuildError::Homeless {
                     claim: claim.id,
                     host: claim.host.clone(),
                 });
             }
-            tx.place_claim((*claim).clone());
         }
+        tx.place_claims(claims);
         Ok(state)
     }
+}
+
+/// Returns whether a claim is on NUMA nodes that its host has, or is marked as one that lost them.
+fn is_at_home(view: &HostView, claim: &Claim) -> bool {
+    if view.host.hit.contains(&claim.id) {
+        return true;
+    }
+    let topology = &view.host.report.topology;
+    let mut cells = claim.assignment.cells.iter();
+    cells.all(|cell| topology.position(cell.host_cell).is_some())
 }

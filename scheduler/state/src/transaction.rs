@@ -10,7 +10,7 @@ mod left_names;
 mod recovered;
 mod volume;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use berth_domain::allocation::{Consumer, Resources};
@@ -290,14 +290,7 @@ impl<J: Journal> Transaction<'_, J> {
                 view.set_host(host.clone());
                 view
             }
-            Some(_) | None => {
-                let rule = self.state.rule_of(&host.name);
-                let claims = self.state.claims_of_host(&host.name);
-                let claims = claims.map(|claim| &**claim);
-                let mut view = HostView::under(host.clone(), rule, claims);
-                view.set_aggregates(self.said_of(&host.name));
-                view
-            }
+            Some(_) | None => self.summed_up(&host),
         };
         let old = old.map(|view| view.host.clone());
         self.state.hosts.insert(host.name.clone(), Arc::new(view));
@@ -453,14 +446,7 @@ impl<J: Journal> Transaction<'_, J> {
                 self.leave_host(old);
             }
             self.view_mut(&claim.host).place(&claim);
-            let index = &mut self.state.index;
-            index.host_claims.insert((claim.host.clone(), claim.id));
-            if claim.is_in_use() {
-                index.vm_claims.insert((claim.vm.clone(), claim.id));
-            }
-            if let Some(group) = self.group_of(&claim) {
-                self.state.index.count_in_group(group, &claim.host);
-            }
+            self.index_claim(&claim);
         }
         let group = old.as_ref().and_then(|old| self.group_of(old));
         self.journal.record(|| Change {
@@ -472,6 +458,42 @@ impl<J: Journal> Transaction<'_, J> {
             self.rejoin(&group);
         }
         claim
+    }
+
+    /// Writes the claims of a state that is put together from rows. Each host is summed up once, and not
+    /// with every claim.
+    pub(crate) fn place_claims(&mut self, claims: Vec<Arc<Claim>>) {
+        let mut hosts = BTreeSet::new();
+        for claim in claims {
+            self.index_claim(&claim);
+            hosts.insert(claim.host.clone());
+            self.state.claims.insert(claim.id, claim);
+        }
+        for host in &hosts {
+            let view = self.summed_up(&self.state.hosts[host].host);
+            self.state.hosts.insert(host.clone(), Arc::new(view));
+        }
+    }
+
+    fn index_claim(&mut self, claim: &Claim) {
+        let index = &mut self.state.index;
+        index.host_claims.insert((claim.host.clone(), claim.id));
+        if claim.is_in_use() {
+            index.vm_claims.insert((claim.vm.clone(), claim.id));
+        }
+        if let Some(group) = self.group_of(claim) {
+            self.state.index.count_in_group(group, &claim.host);
+        }
+    }
+
+    /// Returns a host with what its claims take, counted from scratch.
+    fn summed_up(&self, host: &Arc<Host>) -> HostView {
+        let rule = self.state.rule_of(&host.name);
+        let claims = self.state.claims_of_host(&host.name);
+        let claims = claims.map(|claim| &**claim);
+        let mut view = HostView::under(host.clone(), rule, claims);
+        view.set_aggregates(self.said_of(&host.name));
+        view
     }
 
     pub(crate) fn remove_claim(&mut self, id: ClaimId) {
