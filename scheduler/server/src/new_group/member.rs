@@ -1,6 +1,7 @@
 //! The directory of the only member of a new group, with a state that recovers.
 
 use std::fs;
+use std::panic::resume_unwind;
 use std::path::Path;
 
 use berth_domain::id::ClusterId;
@@ -59,14 +60,21 @@ pub(super) fn create(group: &NewGroup<'_>, state: State, at: Position) -> Result
         index: at.index,
         level: group.level,
     });
-    if let Err(violation) = state.check() {
-        let why = format!("the state breaks an invariant: {violation}; nothing was written");
-        return Err((CANNOT_RUN, why));
-    }
     let Some(recovery) = state.header().recovery else {
         return Err((CANNOT_RUN, "the state does not recover".to_owned()));
     };
-    match write(group, cluster, state, at.term + 1) {
+    let machine = Machine::new(state);
+    let (hash, rows) = check_and_hash(&machine)?;
+    let header = Header {
+        cluster_id: cluster.to_string(),
+        index: machine.state().revision(),
+        term: at.term + 1,
+        // The member's, once it has an identity.
+        membership: Membership::default(),
+        state_hash: hash.to_bytes().into(),
+        rows,
+    };
+    match write(group, header, &machine) {
         Ok(()) => Ok(Created { cluster, recovery }),
         Err(failure) => {
             empty(group.directory);
@@ -75,9 +83,32 @@ pub(super) fn create(group: &NewGroup<'_>, state: State, at: Position) -> Result
     }
 }
 
-fn write(group: &NewGroup<'_>, cluster: ClusterId, state: State, term: u64) -> Result<(), Failure> {
+/// Checks the invariants of a state, and returns the hash and the number of its rows. Each takes seconds
+/// where there are hundreds of thousands of VMs, so that they share the processors.
+fn check_and_hash(machine: &Machine) -> Result<(StateHash, u64), Failure> {
+    std::thread::scope(|scope| {
+        let hashed = scope.spawn(|| {
+            let mut rows = 0;
+            let hash = StateHash::of_rows(machine.rows().inspect(|_| rows += 1));
+            (hash, rows)
+        });
+        let checked = machine.check();
+        // A panic goes on in the caller.
+        let hashed = hashed.join().unwrap_or_else(|panic| resume_unwind(panic));
+        match checked {
+            Ok(()) => Ok(hashed),
+            Err(violation) => {
+                let why =
+                    format!("the state breaks an invariant: {violation}; nothing was written");
+                Err((CANNOT_RUN, why))
+            }
+        }
+    })
+}
+
+fn write(group: &NewGroup<'_>, header: Header, machine: &Machine) -> Result<(), Failure> {
     let identity = Identity {
-        cluster_id: cluster.to_string(),
+        cluster_id: header.cluster_id.clone(),
         member_id: FIRST_MEMBER,
         disk_id: Uuid::new_v4().to_string(),
     };
@@ -87,17 +118,9 @@ fn write(group: &NewGroup<'_>, cluster: ClusterId, state: State, term: u64) -> R
         disk: identity.disk_id.clone(),
         promote: true,
     };
-    let index = state.revision();
-    let machine = Machine::new(state);
-    let mut rows = 0;
-    let hash = StateHash::of_rows(machine.rows().inspect(|_| rows += 1));
     let header = Header {
-        cluster_id: identity.cluster_id.clone(),
-        index,
-        term,
         membership: Membership::single(member),
-        state_hash: hash.to_bytes().into(),
-        rows,
+        ..header
     };
     let what = "the new member cannot be written";
     let disk = FileDisk::create(group.directory, identity).map_err(|error| failed(what, &error))?;
