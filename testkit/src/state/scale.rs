@@ -59,6 +59,9 @@ pub struct Size {
     pub vms_per_host: u64,
     /// Which of all states of this size.
     pub seed: u64,
+    /// The cluster version. A cluster before [`ServiceVersion::BOUNDED_RECORDS`] may have more VMs than
+    /// others.
+    pub version: ServiceVersion,
 }
 
 /// Returns the name of a host.
@@ -256,7 +259,7 @@ fn template(size: Size, number: u64) -> State {
     let mut prepare = vec![
         Command::Bootstrap { cluster },
         Command::FinalizeUpgrade {
-            version: ServiceVersion::CURRENT,
+            version: size.version,
             gone: Default::default(),
         },
         Command::CreatePciAlias(alias()),

@@ -28,6 +28,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use berth_domain::bound::VMS_MAX;
+use berth_domain::version::ServiceVersion;
 use berth_state::State;
 use berth_testkit::state::scale::{self, Size};
 use clap::Parser;
@@ -69,6 +71,22 @@ struct Options {
     bench: bool,
 }
 
+impl Options {
+    /// Returns whether claims are refused, as there are as many VMs as there may be.
+    fn is_beyond_bound(&self) -> bool {
+        let claims = u64::from(self.rate) * self.seconds * 4;
+        self.hosts * self.vms_per_host + claims > VMS_MAX as u64
+    }
+
+    /// Returns a cluster version at which the claims are made.
+    fn version(&self) -> ServiceVersion {
+        match self.is_beyond_bound() {
+            true => ServiceVersion(ServiceVersion::BOUNDED_RECORDS.0 - 1),
+            false => ServiceVersion::CURRENT,
+        }
+    }
+}
+
 fn main() -> ExitCode {
     if let Some(code) = process::become_another() {
         return code;
@@ -93,6 +111,7 @@ async fn measure(options: &Options) -> Outcome<()> {
         hosts: options.hosts,
         vms_per_host: options.vms_per_host,
         seed: 1,
+        version: options.version(),
     });
     let rows = state.rows().count() as u64;
     println!(
@@ -103,6 +122,12 @@ async fn measure(options: &Options) -> Outcome<()> {
         options.rate,
         load_average(),
     );
+    if options.is_beyond_bound() {
+        println!(
+            "a cluster may have {VMS_MAX} VMs: measured at cluster version {}, which has no such bound",
+            options.version()
+        );
+    }
     line("state generated", begun.elapsed());
     let places = Places::new(folder.path(), "first", options.members)?;
     places.write_first(&state)?;
@@ -238,9 +263,12 @@ async fn restore(options: &Options, folder: &Path, file: &Path, state: &State) -
     line("recovery: status meanwhile", recovered.status);
     line("recovery: second reports", recovered.second_reports);
     line("recovery: ended after the last", recovered.ended);
-    let load = Load::new(&group, options.rate).await?;
-    let claimed = load.claim(u64::from(options.rate) * 4).await?;
-    claims("of the restored group", &claimed.figures, None);
+    // A restored group is at the newest cluster version.
+    if !options.is_beyond_bound() {
+        let load = Load::new(&group, options.rate).await?;
+        let claimed = load.claim(u64::from(options.rate) * 4).await?;
+        claims("of the restored group", &claimed.figures, None);
+    }
     Ok(Serving {
         command: restored.took,
         start,

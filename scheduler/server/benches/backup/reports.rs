@@ -19,6 +19,10 @@ use crate::group::Group;
 
 /// How many hosts report at once.
 const AT_ONCE: usize = 32;
+/// How often a host tries at most.
+const ATTEMPTS: u32 = 10;
+/// The time between two attempts.
+const PAUSE: Duration = Duration::from_secs(1);
 /// When waiting for the end is given up.
 const PATIENCE: Duration = Duration::from_secs(900);
 
@@ -71,7 +75,7 @@ async fn is_ended(channel: &Channel) -> Outcome<bool> {
 async fn each<F>(
     channel: &Channel,
     state: &Arc<State>,
-    work: impl Fn(Channel, Arc<State>, HostName) -> F,
+    work: impl Fn(Channel, Arc<State>, HostName) -> F + Clone + Send + 'static,
 ) -> Outcome<Duration>
 where
     F: Future<Output = Outcome<()>> + Send + 'static,
@@ -84,12 +88,29 @@ where
         {
             done??;
         }
-        working.spawn(work(channel.clone(), state.clone(), host.clone()));
+        let (channel, state, host) = (channel.clone(), state.clone(), host.clone());
+        let work = work.clone();
+        let attempt = move || work(channel.clone(), state.clone(), host.clone());
+        working.spawn(repeated(attempt));
     }
     while let Some(done) = working.join_next().await {
         done??;
     }
     Ok(begun.elapsed())
+}
+
+/// Repeats what fails, as agents do.
+async fn repeated<F>(attempt: impl Fn() -> F) -> Outcome<()>
+where
+    F: Future<Output = Outcome<()>>,
+{
+    for _ in 1..ATTEMPTS {
+        if attempt().await.is_ok() {
+            return Ok(());
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+    attempt().await
 }
 
 async fn register(channel: Channel, state: Arc<State>, host: HostName) -> Outcome<()> {

@@ -3,6 +3,7 @@
 //! Goal: what benchmarks measure on is a state as commands make it: sound, the same in every run, and
 //! such that commands work on it. Method: small ones, checked from all sides.
 
+use berth_domain::version::ServiceVersion;
 use berth_state::State;
 use berth_state::command::Command;
 use berth_testkit::state::scale::{self, Size};
@@ -12,6 +13,7 @@ const SIZE: Size = Size {
     hosts: 20,
     vms_per_host: 34,
     seed: 7,
+    version: ServiceVersion::CURRENT,
 };
 
 #[test]

@@ -173,6 +173,7 @@ fn generated_states_are_read_back() {
         hosts: 30,
         vms_per_host: 34,
         seed: 3,
+        version: ServiceVersion::CURRENT,
     });
     let machine = Machine::new(state.clone());
     let at = position_of(&machine, state.revision());
