@@ -1,6 +1,7 @@
 //! What must hold of the policy's word on memory and shared CPUs: of whom it speaks, and that what is
 //! too much is marked. vCPUs that are too much are claims that do not fit: see [`super::hosts`].
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use berth_domain::host::Host;
@@ -29,12 +30,12 @@ fn said_of_known<T: Terms>(state: &State, scoped: &Scoped<T>) -> Result<(), Viol
         let what = format_args!("aggregate {group} is gone");
         rule(state.aggregates.contains_key(group), RULE, what)?;
     }
-    for host in state.hosts.keys() {
-        let groups = state.aggregates.values().filter(|aggregate| {
-            aggregate.hosts.contains(host) && scoped.groups.contains_key(&aggregate.name)
-        });
+    let groups = scoped.groups.keys();
+    let groups = groups.filter_map(|name| state.aggregates.get(name));
+    let mut grouped = BTreeSet::new();
+    for host in groups.flat_map(|group| &group.hosts) {
         let what = format_args!("host {host} is in two groups");
-        rule(groups.count() <= 1, RULE, what)?;
+        rule(grouped.insert(host), RULE, what)?;
     }
     Ok(())
 }
