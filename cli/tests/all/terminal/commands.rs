@@ -137,6 +137,7 @@ pub(super) const ELSEWHERE: &[(&str, &str)] = &[
     ),
     ("backup inspect", "calls no server"),
     ("backup verify", "calls no server"),
+    ("replay", "calls no server"),
     ("certs init", "calls no server"),
     ("certs hypervisor", "calls no server"),
     ("certs issue", "calls no server"),
