@@ -43,7 +43,7 @@ pub async fn run(session: &mut Session, verb: Verb) -> anyhow::Result<()> {
             let request = UpdateMemberRequest {
                 member_id: member,
                 address: address.clone(),
-                must_answer: false,
+                reported: false,
             };
             call!(session, ClusterServiceClient, update_member, request)?;
             output::message(format!("member {member} is recorded at {address}"));

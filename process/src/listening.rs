@@ -59,6 +59,11 @@ impl Listening {
         }
         if let Some(advertise) = &self.advertise {
             check_host_port("advertise", advertise, faults);
+            if is_unspecified(advertise) {
+                faults.push(format!(
+                    "advertise = {advertise:?} names no address that others can dial: name this machine"
+                ));
+            }
         }
         address
     }
@@ -126,6 +131,13 @@ pub fn is_host_port(text: &str) -> bool {
     })
 }
 
+/// Returns whether a text is the address of every interface, as `0.0.0.0:7100`, which no other machine can dial.
+#[must_use]
+pub fn is_unspecified(text: &str) -> bool {
+    let address = text.parse::<SocketAddr>();
+    address.is_ok_and(|address| address.ip().is_unspecified())
+}
+
 /// Returns whether a text could be the URL of a gRPC server, as `http://h1:7300`.
 #[must_use]
 pub fn is_server_url(text: &str) -> bool {
@@ -187,6 +199,11 @@ mod tests {
         listening.advertise = None;
         let faults = check(&listening);
         assert!(faults[0].ends_with("set advertise"), "{faults:?}");
+        for everywhere in ["0.0.0.0:7100", "[::]:7100"] {
+            listening.advertise = Some(everywhere.into());
+            let faults = check(&listening);
+            assert!(faults[0].ends_with("name this machine"), "{faults:?}");
+        }
         assert!(check(&Listening::new("[::1]:0")).is_empty());
         assert_eq!(check(&Listening::new("nowhere")).len(), 1);
     }

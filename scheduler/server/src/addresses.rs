@@ -6,26 +6,27 @@
 //!
 //! ```text
 //!   member: "I am at B", recorded at A ─▶ any member ─▶ leader ─▶ does B answer as that member? ─▶ record B
+//!   leader: "I am at B", recorded at A ─▶ any member ─▶ does B answer as the leader? ─▶ leader ─▶ record B
 //! ```
 //!
-//! A member that starts with --join although it is one, and knows no leader, looks at these addresses
-//! which members are there: so members find each other that have all moved.
+//! A member that knows no leader reports to all where it is, and looks at the addresses of --join which
+//! members are there: so members find each other that have all moved.
 //!
 //! Invariant: nothing is recorded that did not answer as the member at that address, but by an operator.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use berth_domain::refusal::Refusal;
 use berth_proto::client::Dialer;
 use berth_proto::cluster::v1::UpdateMemberRequest;
-use berth_replication::runtime::{Leader, MembershipError, Status};
+use berth_replication::Refused;
+use berth_replication::runtime::{MembershipError, Status};
 use berth_replication::transport::Addresses;
 use berth_store::Member;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::join;
-use crate::membership::{At, Members};
+use crate::membership::At;
 use crate::service::Context;
 
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -72,14 +73,13 @@ impl Recorder {
             let Some(status) = self.context.handle().status().await else {
                 return;
             };
-            if status.role.leader.is_none() {
-                self.introduce(&status).await;
-                continue;
-            }
-            for moved in self.moved(&status) {
-                let Moved { member, address } = &moved;
-                if let Err(why) = self.record(&status, &moved).await
-                    && logged.len() < LOGGED_MAX
+            let failures = match (status.role.leader, status.role.deciding) {
+                (None, _) => self.introduce(&status).await,
+                (Some(_), true) => self.record(&status).await,
+                (Some(_), false) => self.report_others(&status).await,
+            };
+            for (Moved { member, address }, why) in failures {
+                if logged.len() < LOGGED_MAX
                     && logged.insert((member.id, address.clone(), why.clone()))
                 {
                     tracing::warn!(
@@ -94,16 +94,102 @@ impl Recorder {
         }
     }
 
-    /// Learns at which of the given addresses there are members.
-    async fn introduce(&self, status: &Status) {
+    /// Learns where other members are, and reports to them where this one is: it knows no leader, and a
+    /// learner sends nothing by itself.
+    async fn introduce(&self, status: &Status) -> Vec<(Moved, String)> {
         for address in &self.introductions {
-            let at = look_at(address, self.context.cluster_id(), &self.dialer).await;
+            let at = self.look(address).await;
             if let At::Member(id) = at
                 && id != status.id
             {
                 self.addresses.state(id, address, &status.membership);
             }
         }
+        let others = status.membership.members.iter();
+        let others = others.filter(|member| member.id != status.id);
+        let known: BTreeSet<String> = others
+            .flat_map(|member| self.addresses.candidates(member))
+            .chain(self.introductions.iter().cloned())
+            .filter(|address| *address != self.advertise)
+            .collect();
+        for address in known {
+            // Whoever does not lead names the leader.
+            if let Err(Some(leader)) = self.report(&address, status.id, &self.advertise).await {
+                let _ = self.report(&leader, status.id, &self.advertise).await;
+            }
+        }
+        Vec::new()
+    }
+
+    /// Records the addresses at which members answer. The leader's own was seen by another member, if
+    /// there is one: from its own machine it reaches itself under addresses that no other can dial.
+    async fn record(&self, status: &Status) -> Vec<(Moved, String)> {
+        let is_alone = status.membership.members.len() == 1;
+        let (mut answering, mut failures) = (Vec::new(), Vec::new());
+        for moved in self.moved(status) {
+            if moved.member.id == status.id && !is_alone {
+                let seen = self.addresses.stated(&moved.member);
+                if seen.is_some_and(|seen| seen == moved.address) {
+                    answering.push(moved);
+                }
+                continue;
+            }
+            let at = self.look(&moved.address).await;
+            match at.expect_member(moved.member.id, &moved.address) {
+                Ok(()) => answering.push(moved),
+                Err(refusal) => failures.push((moved, refusal.message)),
+            }
+        }
+        // All in one change, as two members may have swapped theirs.
+        let moves = answering.iter();
+        let moves = moves.map(|moved| (moved.member.id, moved.address.clone()));
+        let moves: Vec<_> = moves.collect();
+        if moves.is_empty() {
+            return failures;
+        }
+        let handle = self.context.handle();
+        let recorded = handle.record_addresses(moves, status.membership.clone());
+        match recorded.await {
+            Ok(_) => {
+                for Moved { member, address } in &answering {
+                    log_recorded(member, address);
+                }
+            }
+            Err(MembershipError::Refused { refused, .. }) if is_for_good(&refused) => {
+                let why = refused.to_string();
+                failures.extend(answering.into_iter().map(|moved| (moved, why.clone())));
+            }
+            // It is tried again, here or by the next leader.
+            Err(
+                MembershipError::Refused { .. }
+                | MembershipError::Lost { .. }
+                | MembershipError::Stopped,
+            ) => {}
+        }
+        failures
+    }
+
+    /// Reports to the leader where other members answer, and where the leader itself does.
+    async fn report_others(&self, status: &Status) -> Vec<(Moved, String)> {
+        let leader = self.context.handle().leader();
+        let Some(leader) = &leader.member else {
+            return Vec::new();
+        };
+        let leader = self.addresses.present(leader);
+        let mut failures = Vec::new();
+        for moved in self.moved(status) {
+            let id = moved.member.id;
+            if id != status.id {
+                let at = self.look(&moved.address).await;
+                if let Err(refusal) = at.expect_member(id, &moved.address) {
+                    failures.push((moved, refusal.message));
+                    continue;
+                }
+            }
+            // The leader that refuses it logs why.
+            let _ = self.report(&leader, id, &moved.address).await;
+        }
+        failures
     }
 
     /// Returns the members that state another address than the recorded one.
@@ -121,56 +207,40 @@ impl Recorder {
         moved.collect()
     }
 
-    /// Records an address, or has the leader record it.
-    async fn record(&self, status: &Status, moved: &Moved) -> Result<(), String> {
-        let Moved { member, address } = moved;
-        let leader = self.context.handle().leader();
-        if !leader.role.deciding {
-            return self.report(&leader, moved).await;
-        }
-        let members = Members {
-            own: status.id,
-            membership: &status.membership,
-            progress: &status.progress,
+    /// Reports an address of a member to another one; returns the leader's address from one that does not
+    /// lead.
+    async fn report(&self, to: &str, id: u64, address: &str) -> Result<(), Option<String>> {
+        let request = UpdateMemberRequest {
+            member_id: id,
+            address: address.to_owned(),
+            reported: true,
         };
-        members.expect_free_for(member.id, address).map_err(why)?;
-        let at = look_at(address, self.context.cluster_id(), &self.dialer).await;
-        at.expect_member(member.id, address).map_err(why)?;
-        let membership = status.membership.clone();
-        let handle = self.context.handle();
-        let recorded = handle.record_address(member.id, address.clone(), membership);
-        match recorded.await {
-            Ok(_) => {
-                log_recorded(member, address);
-                Ok(())
-            }
-            // It is tried again.
-            Err(MembershipError::Refused { .. } | MembershipError::Lost { .. }) => Ok(()),
-            Err(MembershipError::Stopped) => Ok(()),
-        }
+        let call = async {
+            let mut client = join::client(to, &self.dialer).await?;
+            client.update_member(request).await
+        };
+        let called = tokio::time::timeout(HEARING, call).await;
+        let Err(status) = called.map_err(|_| None)? else {
+            return Ok(());
+        };
+        let refusal = berth_proto::status::from_status(&status);
+        let leader = refusal.metadata.get("leader");
+        Err(leader.map(|leader| join::without_scheme(leader).to_owned()))
     }
 
-    /// Reports an address to the leader.
-    async fn report(&self, leader: &Leader, moved: &Moved) -> Result<(), String> {
-        let Some(leader) = &leader.member else {
-            return Ok(());
-        };
-        let request = UpdateMemberRequest {
-            member_id: moved.member.id,
-            address: moved.address.clone(),
-            must_answer: true,
-        };
-        let leader = self.addresses.present(leader);
-        let client = join::client(&leader, &self.dialer).await;
-        // A leader that is gone has a successor in a moment.
-        let Ok(mut client) = client else {
-            return Ok(());
-        };
-        let response = client.update_member(request).await;
-        response.map(|_| ()).map_err(|status| {
-            let refusal = berth_proto::status::from_status(&status);
-            format!("{leader} says: {}", refusal.message)
-        })
+    async fn look(&self, address: &str) -> At {
+        look_at(address, self.context.cluster_id(), &self.dialer).await
+    }
+}
+
+/// Returns whether trying again does not help.
+fn is_for_good(refused: &Refused) -> bool {
+    match refused {
+        Refused::Change(_) => true,
+        Refused::NotLeader { .. }
+        | Refused::NotReady
+        | Refused::Transferring { .. }
+        | Refused::ChangePending => false,
     }
 }
 
@@ -182,8 +252,4 @@ pub(crate) fn log_recorded(member: &Member, address: &str) {
         before = member.address,
         "address of member recorded"
     );
-}
-
-fn why(refusal: Refusal) -> String {
-    refusal.message
 }

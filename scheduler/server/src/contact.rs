@@ -3,7 +3,7 @@
 //! Raft forgets with each election timeout who was active, so one look says little. Not here: what
 //! follows from silence; see `dead_members`.
 //!
-//! Invariant: a member counts as heard when this member began to lead, of which it knows nothing better.
+//! Invariant: a member counts as heard when this member began to lead, or when it was added.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,9 +15,8 @@ use berth_replication::runtime::Status;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Contacts(Arc<Mutex<Option<Heard>>>);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Heard {
-    since: Instant,
     last: HashMap<u64, Instant>,
 }
 
@@ -29,12 +28,12 @@ impl Contacts {
             *heard = None;
             return;
         }
-        let heard = heard.get_or_insert_with(|| Heard {
-            since: now,
-            last: HashMap::new(),
-        });
+        let heard = heard.get_or_insert_with(Heard::default);
         let membership = &status.membership;
         heard.last.retain(|id, _| membership.get(*id).is_some());
+        for member in &membership.members {
+            heard.last.entry(member.id).or_insert(now);
+        }
         let active = status.progress.iter().filter(|member| member.active);
         for id in active.map(|member| member.id).chain([status.id]) {
             heard.last.insert(id, now);
@@ -45,7 +44,7 @@ impl Contacts {
     pub(crate) fn silent(&self, id: u64, now: Instant) -> Option<Duration> {
         let heard = self.lock();
         let heard = heard.as_ref()?;
-        let last = heard.last.get(&id).unwrap_or(&heard.since);
+        let last = heard.last.get(&id)?;
         Some(now.saturating_duration_since(*last))
     }
 
@@ -63,6 +62,19 @@ mod tests {
     use berth_store::{Member, Membership};
 
     use super::*;
+
+    /// Returns the status of a group of two, and of three once another one was added.
+    fn grown(status: Status) -> Status {
+        let mut membership = status.membership.as_ref().clone();
+        membership.members.push(Member {
+            id: 3,
+            ..Member::default()
+        });
+        Status {
+            membership: Arc::new(membership),
+            ..status
+        }
+    }
 
     fn status(deciding: bool, active: bool) -> Status {
         let member = |id| Member {
@@ -112,6 +124,11 @@ mod tests {
         contacts.look(&status(true, false), at(30));
         assert_eq!(silent(30), Some(10));
         assert_eq!(contacts.silent(1, at(30)), Some(Duration::ZERO));
+        // One that is added, and was never heard.
+        assert_eq!(contacts.silent(3, at(34)), None);
+        contacts.look(&grown(status(true, false)), at(35));
+        let silent_of_new = contacts.silent(3, at(37));
+        assert_eq!(silent_of_new, Some(Duration::from_secs(2)));
         contacts.look(&status(false, false), at(40));
         contacts.look(&status(true, false), at(50));
         assert_eq!(silent(50), Some(0), "another time of leading");

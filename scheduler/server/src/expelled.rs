@@ -7,11 +7,13 @@
 //! Invariant: only the response of another member of the same cluster counts, and only if that one
 //! knows at least as much of the cluster's history as this one.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use berth_proto::client::Dialer;
 use berth_proto::cluster::v1::GetClusterStatusResponse;
 use berth_replication::runtime::{Handle, Status};
+use berth_replication::transport::Addresses;
 
 use crate::join;
 use crate::machine::Machine;
@@ -21,7 +23,7 @@ use crate::membership::Knowledge;
 /// before it queries the others.
 pub(crate) async fn wait(
     handle: Handle<Machine>,
-    dialer: Dialer,
+    others: Others,
     cluster_id: String,
     timeout: Duration,
 ) {
@@ -32,7 +34,7 @@ pub(crate) async fn wait(
             let Some(own) = handle.status().await else {
                 return std::future::pending().await;
             };
-            if is_expelled(&own, &dialer, &cluster_id).await {
+            if is_expelled(&own, &others, &cluster_id).await {
                 return;
             }
             continue;
@@ -45,12 +47,22 @@ pub(crate) async fn wait(
     }
 }
 
-async fn is_expelled(own: &Status, dialer: &Dialer, cluster_id: &str) -> bool {
-    for member in &own.membership.members {
-        if member.id == own.id {
-            continue;
-        }
-        if let Some(theirs) = join::status_of(&member.address, dialer).await
+/// How the other members are queried.
+pub(crate) struct Others {
+    pub(crate) addresses: Addresses,
+    /// Addresses at which there may be members, from --join: the membership that this member has may be
+    /// older than they are.
+    pub(crate) introductions: Vec<String>,
+    pub(crate) dialer: Dialer,
+}
+
+async fn is_expelled(own: &Status, others: &Others, cluster_id: &str) -> bool {
+    let members = own.membership.members.iter();
+    let members = members.filter(|member| member.id != own.id);
+    let known = members.flat_map(|member| others.addresses.candidates(member));
+    let known: BTreeSet<String> = known.chain(others.introductions.iter().cloned()).collect();
+    for address in known {
+        if let Some(theirs) = join::status_of(&address, &others.dialer).await
             && theirs.cluster_id == cluster_id
             && knowledge(own).is_removed_by(&their_knowledge(&theirs))
         {

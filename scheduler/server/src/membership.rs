@@ -10,6 +10,7 @@
 //! checked against; that is the replica's, which alone sees both at once.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use berth_decide::joining::CHANGE_PENDING;
 use berth_decide::quorum;
@@ -92,10 +93,18 @@ impl Members<'_> {
     ///
     /// When one has.
     pub fn expect_free_for(&self, id: u64, address: &str) -> Result<(), Refusal> {
-        match self.at(address).filter(|member| member.id != id) {
-            None => Ok(()),
-            Some(member) => Err(address_in_use(Code::AlreadyExists, member)),
-        }
+        let Some(member) = self.at(address).filter(|member| member.id != id) else {
+            return Ok(());
+        };
+        let other = member.id;
+        let message = format!("{address} belongs to member {other} already");
+        let refusal = Refusal::new(Code::AlreadyExists, "MEMBER_EXISTS", message);
+        Err(refusal
+            .with_hint(format!(
+                "if member {other} has moved too, start both: they are recorded where they are"
+            ))
+            .with("member", other)
+            .with("address", address))
     }
 
     fn at(&self, address: &str) -> Option<&Member> {
@@ -182,7 +191,8 @@ impl At {
                 Code::FailedPrecondition,
                 "MEMBER_NOT_AT_ADDRESS",
                 format!("no scheduler answers at {address}"),
-            )),
+            )
+            .with_hint("start the member there, or name the address at which it listens")),
             Self::Member(_) | Self::OtherCluster(_) => self.expect_no_other(id, address),
         }
     }
@@ -230,17 +240,19 @@ impl Knowledge {
     }
 }
 
-/// Returns the refusal of another address for a member that runs and is not there: it would be recorded
-/// where it is again.
+/// Returns the refusal of another address for a member that is not there, and from which the leader heard
+/// within this time: it would be recorded where it is again.
 #[must_use]
-pub fn at_other_address(id: u64, address: &str) -> Refusal {
+pub fn at_other_address(id: u64, address: &str, heard_within: Duration) -> Refusal {
+    let seconds = heard_within.as_secs() + 1;
     Refusal::new(
         Code::FailedPrecondition,
         "MEMBER_AT_OTHER_ADDRESS",
-        format!("member {id} runs, and is not at {address}"),
+        format!("the leader heard from member {id} just now, and it does not answer at {address}"),
     )
     .with_hint(format!(
-        "start it again with --listen or --advertise {address}: the record follows by itself"
+        "if it is off, try again in {seconds} s; if it runs, start it again with the address where the \
+         others reach it as --listen or --advertise: the record follows by itself"
     ))
     .with("member", id)
     .with("address", address)

@@ -53,6 +53,7 @@ use crate::backup::store::BackupStore;
 use crate::config::Config;
 use crate::contact::Contacts;
 use crate::error::Error;
+use crate::expelled::Others;
 use crate::feed::{Feed, Limits};
 use crate::machine::Machine;
 use crate::service::{
@@ -268,6 +269,7 @@ impl Scheduler {
             urls: Urls::new(self.tls.is_some()),
             dialer: Dialer::new(self.tls.clone()),
             contacts: Contacts::default(),
+            addresses: known.addresses.clone(),
         });
         let feed = spawn(feed.follow(handle.watch()));
         let duties = duties::run(context.clone(), self.tls.clone(), stopping.clone());
@@ -291,7 +293,11 @@ impl Scheduler {
         let dead_members = spawn(dead_members::run(context.clone()));
         let expelled = expelled::wait(
             handle.clone(),
-            dialer.clone(),
+            Others {
+                addresses: known.addresses.clone(),
+                introductions: self.config.start.peers().to_vec(),
+                dialer: dialer.clone(),
+            },
             self.runtime.identity().cluster_id.clone(),
             two_elections(&self.config),
         );

@@ -200,9 +200,6 @@ impl<M: Machine> Replica<M> {
                 Change::Demote(_) | Change::Remove(_) | Change::Address { .. } if !known => {
                     return Err(Refused::Change("there is no such member"));
                 }
-                Change::Address { id, address } if membership.is_at_other(*id, address) => {
-                    return Err(Refused::Change("the address belongs to another member"));
-                }
                 Change::Address { .. } => {}
                 Change::Demote(id) | Change::Remove(id) if *id == self.config.id => {
                     return Err(Refused::Change(
@@ -211,6 +208,9 @@ impl<M: Machine> Replica<M> {
                 }
                 Change::Demote(id) | Change::Remove(id) => voters.retain(|voter| voter != id),
             }
+        }
+        if !addresses_differ(membership, changes) {
+            return Err(Refused::Change("the address belongs to another member"));
         }
         match voters.is_empty() {
             true => Err(Refused::Change("a cluster needs a voter")),
@@ -332,6 +332,28 @@ impl<M: Machine> Replica<M> {
             self.out.changed.push(ticket);
         }
     }
+}
+
+/// Returns whether changes of addresses leave each to one member. Two members may swap theirs.
+fn addresses_differ(membership: &Membership, changes: &[Change]) -> bool {
+    let changed = |of: u64| {
+        changes.iter().find_map(|change| match change {
+            Change::Address { id, address } if *id == of => Some(address),
+            Change::Address { .. }
+            | Change::AddLearner(_)
+            | Change::Promote(_)
+            | Change::Demote(_)
+            | Change::Remove(_) => None,
+        })
+    };
+    let address_of = |member: &Member| changed(member.id).unwrap_or(&member.address).clone();
+    membership.members.iter().all(|member| {
+        let others = &mut membership
+            .members
+            .iter()
+            .filter(|other| other.id != member.id);
+        changed(member.id).is_none_or(|own| others.all(|other| address_of(other) != *own))
+    })
 }
 
 fn unwritable(_: protobuf::ProtobufError) -> Refused {

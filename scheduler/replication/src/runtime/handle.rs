@@ -543,16 +543,17 @@ impl<M: Machine> Handle<M> {
         .await
     }
 
-    /// Records where a member of this membership is reached from now on; any other one is refused as a
+    /// Records where members of this membership are reached from now on; any other one is refused as a
     /// pending change.
-    pub async fn record_address(
+    pub async fn record_addresses(
         &self,
-        id: u64,
-        address: String,
+        addresses: Vec<(u64, String)>,
         checked: Arc<Membership>,
     ) -> Result<u64, MembershipError> {
+        let addresses = addresses.into_iter();
+        let changes = addresses.map(|(id, address)| Change::Address { id, address });
         self.membership_request(|reply| Request::Change {
-            changes: vec![Change::Address { id, address }],
+            changes: changes.collect(),
             checked: Some(checked),
             reply,
         })

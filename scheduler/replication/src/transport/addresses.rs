@@ -13,10 +13,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use berth_store::{Member, Membership};
+use tonic::codegen::http::uri::Authority;
 
 /// How many members that are not in the membership are remembered. A member that is behind meets a
 /// few; any client that reaches the port of an unencrypted member can state more.
 const UNKNOWN_MAX: usize = 64;
+
+/// The longest name of a host, a colon and a port.
+const ADDRESS_BYTES_MAX: usize = 253 + 1 + 5;
 
 /// The addresses of the other members, for all parts of a member.
 #[derive(Clone, Debug, Default)]
@@ -66,9 +70,12 @@ impl Addresses {
         })
     }
 
-    /// Remembers what a member states. Others that are no members, one of which it may become, are
+    /// Remembers what a member states, if it can be dialled. Others that are no members, one of which it may become, are
     /// remembered up to a number.
     pub fn state(&self, member: u64, address: &str, membership: &Membership) {
+        if !is_dialable(address) {
+            return;
+        }
         let recorded = membership.get(member);
         let beside = recorded.map_or_else(String::new, |member| member.address.clone());
         let stated = Stated {
@@ -90,7 +97,8 @@ impl Addresses {
     }
 
     /// Returns the addresses at which a member is tried, the first one first.
-    pub(super) fn candidates(&self, member: &Member) -> Vec<String> {
+    #[must_use]
+    pub fn candidates(&self, member: &Member) -> Vec<String> {
         let recorded = Some(&member.address).filter(|address| !address.is_empty());
         self.stated(member)
             .into_iter()
@@ -122,6 +130,15 @@ impl Addresses {
     fn lock(&self) -> MutexGuard<'_, Known> {
         self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Returns whether a text is a host and a port. Any client that reaches the port of an unencrypted member
+/// can state anything.
+fn is_dialable(address: &str) -> bool {
+    let authority = address.parse::<Authority>().ok();
+    address.len() <= ADDRESS_BYTES_MAX
+        && !address.contains('@')
+        && authority.is_some_and(|a| !a.host().is_empty() && a.port_u16().is_some_and(|p| p > 0))
 }
 
 #[cfg(test)]
@@ -185,6 +202,36 @@ mod tests {
         };
         addresses.state(3, "third:1", &membership);
         assert_eq!(addresses.present(&unknown), "third:1");
+    }
+
+    #[test]
+    fn what_cannot_be_dialled_is_not_remembered() {
+        let addresses = Addresses::default();
+        let membership = membership("old:1");
+        let long = format!("{}:1", "h".repeat(300));
+        for bad in [
+            "",
+            "h",
+            "h:",
+            ":1",
+            "h:0",
+            "h:65536",
+            "http://h:1",
+            "unix:/etc/passwd",
+            "h:1/x?y",
+            "user@h:1",
+            "h 1:1",
+            "h\u{1b}[2J:1",
+            &long,
+        ] {
+            addresses.state(2, bad, &membership);
+            assert_eq!(addresses.stated(&membership.members[0]), None, "{bad:?}");
+        }
+        for good in ["h:1", "10.0.0.1:7100", "[::1]:7100"] {
+            addresses.state(2, good, &membership);
+            let stated = addresses.stated(&membership.members[0]);
+            assert_eq!(stated.as_deref(), Some(good));
+        }
     }
 
     #[test]

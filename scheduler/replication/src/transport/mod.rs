@@ -80,6 +80,9 @@ impl Default for Options {
     }
 }
 
+/// How many versions are remembered before those are forgotten that are of no members.
+const VERSIONS_MAX: usize = 1024;
+
 /// What the programs of other members can do, as each said last. Who was never heard of, or does
 /// not say, is left out.
 #[derive(Clone, Debug, Default)]
@@ -93,8 +96,12 @@ impl Versions {
         said.get(&member).copied()
     }
 
-    fn heard(&self, member: u64, version: u32) {
+    fn heard(&self, member: u64, version: u32, membership: &Membership) {
         let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_known = membership.get(member).is_some();
+        if !is_known && said.len() >= VERSIONS_MAX {
+            said.retain(|id, _| membership.get(*id).is_some());
+        }
         said.insert(member, version);
     }
 }

@@ -1,6 +1,6 @@
 //! The way out to one member: a bounded queue and a task that keeps a stream to it.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::io::Read;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,6 +12,7 @@ use protobuf::Message as _;
 use raft::eraftpb::Message;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint};
 
@@ -23,8 +24,6 @@ use crate::runtime::{OutgoingSnapshot, SnapshotReport};
 const BATCHES_AHEAD: usize = 2;
 const BATCH_BYTES: usize = 1 << 20;
 const CHUNK_BYTES: usize = 256 << 10;
-/// How many different failures of one member are logged before it was connected again for a while.
-const LOGGED_MAX: usize = 16;
 
 /// Where a member is tried.
 pub(super) struct Places {
@@ -186,24 +185,25 @@ async fn keep_connected(route: Arc<Route>, queue: Arc<Queue>, lost: impl Fn()) {
     } = &*route;
     let to = hello.to;
     let mut pause = options.backoff_min;
-    let mut logged = BTreeSet::new();
+    let mut logged = BTreeMap::new();
     let mut turn = 0;
     loop {
         let address = &candidates[turn % candidates.len()];
-        let started = tokio::time::Instant::now();
-        let (refused, why) = match exchange(address, &route, &queue).await {
+        let mut connected = None;
+        let ended = exchange(address, &route, &queue, &mut connected).await;
+        let (refused, why) = match ended {
             Ok(()) => (false, "the other member closed the stream".to_owned()),
             Err(status) => (is_refusal(&status), status.message().to_owned()),
         };
-        // Where it was connected for a while it is tried first again.
-        if started.elapsed() > options.backoff_max {
+        // A stream that was open for a while shows nothing of the address: what accepts connections there
+        // may never answer. So the other one is next in any case.
+        turn += 1;
+        if connected.is_some_and(|since: Instant| since.elapsed() > options.backoff_max) {
             pause = options.backoff_min;
-            logged.clear();
-        } else {
-            turn += 1;
         }
-        // Once per address and reason: a member that is down is tried for hours.
-        if logged.len() < LOGGED_MAX && logged.insert((address, why.clone())) {
+        // Once per address and reason in a row: a member that is down is tried for hours.
+        if logged.get(address) != Some(&why) {
+            logged.insert(address, why.clone());
             if refused {
                 tracing::warn!(to, address, reason = why, "peer refused the connection");
             } else {
@@ -231,11 +231,17 @@ fn is_refusal(status: &tonic::Status) -> bool {
 }
 
 /// Keeps one stream until it breaks.
-async fn exchange(address: &str, route: &Route, queue: &Queue) -> Result<(), tonic::Status> {
+async fn exchange(
+    address: &str,
+    route: &Route,
+    queue: &Queue,
+    connected: &mut Option<Instant>,
+) -> Result<(), tonic::Status> {
     let Route { hello, options, .. } = route;
     let generation = options.dialer.generation();
     let mut client = connect(address, options).await?;
     route.addresses.reach(hello.to, address);
+    *connected = Some(Instant::now());
     tracing::debug!(to = hello.to, address, "connected to peer");
     let (batches, stream) = mpsc::channel(BATCHES_AHEAD);
     let first = ExchangeRequest {

@@ -29,6 +29,8 @@ pub struct RaftReceiver<M: Machine> {
     known: Known,
 }
 
+/// How many senders are remembered before those are forgotten that are no members.
+const SENDERS_MAX: usize = 1024;
 /// How many different refusals are logged, and how long they may be. Any client that reaches the
 /// port can cause new ones.
 const TURNED_AWAY_MAX: usize = 64;
@@ -87,7 +89,7 @@ impl<M: Machine> RaftReceiver<M> {
             addresses,
         } = &self.known;
         addresses.state(hello.from, &hello.from_address, &membership);
-        versions.heard(hello.from, hello.from_version);
+        versions.heard(hello.from, hello.from_version, &membership);
         Ok(hello)
     }
 
@@ -112,6 +114,11 @@ impl<M: Machine> RaftReceiver<M> {
     /// Makes this stream the newest of its sender.
     fn begin(&self, from: u64) -> u64 {
         let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        if streams.len() >= SENDERS_MAX {
+            // Numbers that were removed since, or that never were members.
+            let membership = self.inbox.membership();
+            streams.retain(|id, _| membership.get(*id).is_some() || *id == from);
+        }
         let number = streams.entry(from).or_default();
         *number += 1;
         *number

@@ -285,7 +285,10 @@ async fn record_addresses(group: &Group) {
             let members = leader.members().await.expect("members");
             let address = running.address.to_string();
             if members.get(*id).expect("a member").address == address
-                || leader.record_address(*id, address, members).await.is_ok()
+                || leader
+                    .record_addresses(vec![(*id, address)], members)
+                    .await
+                    .is_ok()
             {
                 break;
             }
@@ -325,9 +328,12 @@ async fn members_that_all_moved_are_introduced() {
 async fn members_that_state_a_wrong_address_are_reached() {
     let folder = tempfile::tempdir().expect("temporary folder");
     let mut group = Group::start(folder.path(), 3).await;
+    // It accepts connections, and never answers.
+    let accepts = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");
+    let silent = accepts.local_addr().expect("address").to_string();
     for id in 1..=3 {
         let other = group.members[&(id % 3 + 1)].address.to_string();
-        for stated in ["127.0.0.1:1", "no-such-host.invalid:7100", &other] {
+        for stated in ["127.0.0.1:1", "no-such-host.invalid:7100", &silent, &other] {
             group.members.remove(&id).expect("it runs").abort().await;
             group.restart_stating(id, stated).await;
             write_to_any(&group, &format!("{id}-{stated}-"), 10).await;

@@ -11,7 +11,7 @@ use berth_domain::name::ServiceName;
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::service::Service;
 use berth_domain::version::ServiceVersion;
-use berth_process::access;
+use berth_process::{access, listening};
 use berth_proto::cluster::v1;
 use berth_proto::cluster::v1::cluster_service_server::ClusterService;
 use berth_proto::convert;
@@ -223,21 +223,20 @@ impl ClusterService for ClusterApi {
         self.known_member(id).await?;
         let at = addresses::look_at(&address, self.0.cluster_id(), self.0.dialer()).await;
         let state = self.member_state().await?;
-        let checked = self.expect_movable(&state, id, &address, &at);
-        let before = checked.map_err(|refusal| to_status(&refusal))?;
-        if wire.must_answer {
+        if wire.reported {
             let answers = at.expect_member(id, &address);
             answers.map_err(|refusal| to_status(&refusal))?;
+            self.0.addresses().state(id, &address, &state.membership);
+            return Ok(Response::new(updated(id, self.members(&state))));
         }
+        let checked = self.expect_movable(&state, id, &address, &at);
+        let before = checked.map_err(|refusal| to_status(&refusal))?;
         if before.address == address {
             return Ok(Response::new(updated(id, self.members(&state))));
         }
         let membership = state.membership.clone();
-        let recorded = self
-            .0
-            .handle()
-            .record_address(id, address.clone(), membership);
-        let recorded = recorded.await;
+        let moves = vec![(id, address.clone())];
+        let recorded = self.0.handle().record_addresses(moves, membership).await;
         recorded.map_err(|error| self.0.urls().of_membership(error))?;
         addresses::log_recorded(&before, &address);
         let members = self.members_after_change().await?;
@@ -502,9 +501,15 @@ impl ClusterService for ClusterApi {
 
 fn address(text: String) -> Result<String, Status> {
     let text = field::required_text(text, "address", ADDRESS_MAX)?;
-    match berth_process::listening::is_host_port(&text) {
-        true => Ok(text),
-        false => Err(refusal::invalid("address", "must be of the form host:port")),
+    if !listening::is_host_port(&text) {
+        return Err(refusal::invalid("address", "must be of the form host:port"));
+    }
+    match listening::is_unspecified(&text) {
+        false => Ok(text),
+        true => Err(refusal::invalid(
+            "address",
+            "must be an address that the others can dial",
+        )),
     }
 }
 
@@ -534,12 +539,14 @@ impl ClusterApi {
     ) -> Result<Member, Refusal> {
         leader_view(state).expect_free_for(id, address)?;
         at.expect_no_other(id, address)?;
-        let silent = self.0.contacts().silent(id, Instant::now());
-        let runs = silent.is_none_or(|silent| silent < self.0.leader_wait());
         let member = state.membership.get(id).cloned();
         let member = member.ok_or_else(|| Refusal::not_found("member", id))?;
-        match runs && *at == At::Silent && member.address != address {
-            true => Err(at_other_address(id, address)),
+        let silent = self.0.contacts().silent(id, Instant::now());
+        let heard = silent.is_none_or(|silent| silent < self.0.leader_wait());
+        // The leader reaches itself under addresses that no other member can dial.
+        let is_there = *at == At::Member(id) && id != state.id;
+        match heard && !is_there && member.address != address {
+            true => Err(at_other_address(id, address, self.0.leader_wait())),
             false => Ok(member),
         }
     }
@@ -565,6 +572,8 @@ impl ClusterApi {
             member.service_version = version.map_or(0, |version| version.0);
             let silent = self.0.contacts().silent(member.id, Instant::now());
             let silent = silent.filter(|_| state.role.deciding);
+            let is_heard = |silent: Duration| silent < self.0.leader_wait();
+            member.recently_active = silent.map_or(member.recently_active, is_heard);
             member.silent_time =
                 silent.map(|silent| convert::field::duration(silent.as_millis() as u64));
         }

@@ -29,7 +29,7 @@ use berth_replication::Retained;
 use berth_replication::runtime::{
     Decision as Replicated, Handle, ProposeError, Proposed, Status as MemberState,
 };
-use berth_replication::transport::{Forwarder, Versions};
+use berth_replication::transport::{Addresses, Forwarder, Versions};
 use berth_selection::Choice;
 use berth_selection::candidates::Index;
 use berth_state::command::Command;
@@ -78,6 +78,8 @@ pub(crate) struct Setup {
     pub(crate) versions: Versions,
     /// How addresses of members are written for clients.
     pub(crate) urls: Urls,
+    /// Where other members are reached.
+    pub(crate) addresses: Addresses,
     /// When members were heard last.
     pub(crate) contacts: Contacts,
     /// What dials other members.
@@ -221,6 +223,10 @@ impl Context {
             version: version(member.id),
         });
         members.collect()
+    }
+
+    pub(crate) fn addresses(&self) -> &Addresses {
+        &self.inner.setup.addresses
     }
 
     pub(crate) fn contacts(&self) -> &Contacts {

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
 use berth_process::Listening;
-use berth_proto::cluster::v1::UpdateMemberRequest;
+use berth_proto::cluster::v1::{AddMemberRequest, RemoveMemberRequest, UpdateMemberRequest};
 use berth_proto::status::from_status;
 use berth_scheduler::{Config, Start};
 use tonic::Code;
@@ -106,14 +106,104 @@ async fn members_that_all_moved_find_each_other() {
     recorded(&cluster).await;
 }
 
+/// Goal: members that swapped their addresses find each other. Method: two followers, then the leader and
+/// a follower.
+#[tokio::test(flavor = "multi_thread")]
+async fn members_that_swapped_their_addresses_are_recorded() {
+    let mut cluster = Cluster::start(3).await;
+    for with_leader in [false, true] {
+        let leader = cluster.leader().await;
+        let first = if with_leader {
+            leader
+        } else {
+            (leader + 1) % 3
+        };
+        let mut pair = [first, (leader + 2) % 3];
+        pair.sort_unstable();
+        let mut swapping = Vec::new();
+        for position in pair.iter().rev() {
+            let member = cluster.members.remove(*position);
+            swapping.push((member.address, member.directory.clone()));
+            member.kill().await;
+        }
+        let addresses: Vec<_> = swapping.iter().map(|(address, _)| *address).collect();
+        for ((_, directory), address) in swapping.iter().zip(addresses.iter().rev()) {
+            let config = Config {
+                listening: Listening::new(&address.to_string()),
+                ..config(directory, Start::Restart)
+            };
+            cluster.members.push(start_again(config).await);
+        }
+        recorded(&cluster).await;
+        cluster.voters(3).await;
+    }
+}
+
+/// Goal: a learner, which sends nothing by itself, is found at another address. Method: one that is not
+/// promoted, with and without --join.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_learner_that_moved_is_recorded() {
+    let mut cluster = Cluster::start(1).await;
+    let address = free_address();
+    let request = AddMemberRequest {
+        address: address.to_string(),
+        ..AddMemberRequest::default()
+    };
+    let mut client = clusters(&cluster.channel().await);
+    client.add_member(request).await.expect("it is added");
+    let peers = Start::Join(vec![cluster.members[0].peer()]);
+    let directory = cluster.directory.path().join("learner");
+    let learner = Config {
+        listening: Listening::new(&address.to_string()),
+        ..config(&directory, peers.clone())
+    };
+    cluster.members.push(start_again(learner).await);
+    recorded(&cluster).await;
+    eventually("the state of the learner", || async {
+        let status = cluster.members[1].status().await;
+        (status.members.len() == 2).then_some(())
+    })
+    .await;
+    for start in [Start::Restart, peers] {
+        move_member(&mut cluster, 1, start).await;
+        recorded(&cluster).await;
+    }
+}
+
+/// Goal: a removed member ends, also where the others have moved since.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_removed_member_hears_of_it_from_members_that_moved() {
+    let mut cluster = Cluster::start(3).await;
+    let leader = cluster.leader().await;
+    let removed = cluster.members.remove((leader + 1) % 3);
+    let directory = removed.directory.clone();
+    let member_id = removed.status().await.member_id;
+    removed.kill().await;
+    let mut client = clusters(&cluster.channel().await);
+    let request = RemoveMemberRequest { member_id };
+    client.remove_member(request).await.expect("it is removed");
+    for position in 0..2 {
+        move_member(&mut cluster, position, Start::Restart).await;
+        recorded(&cluster).await;
+    }
+    let peers = vec![cluster.members[0].peer()];
+    let back = start_again(config(&directory, Start::Join(peers))).await;
+    let ended = back.ended().await.expect_err("it was removed");
+    assert!(matches!(ended, berth_scheduler::Error::Removed), "{ended}");
+}
+
 /// Goal: an address that is not the member's is not recorded, and cuts it off from nothing. Method: a
-/// member advertises an address where there is nothing, and that of another member.
+/// member advertises an address where there is nothing, one where connections are accepted and nothing is
+/// answered, and that of another member.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_address_is_not_recorded() {
     let mut cluster = Cluster::start(3).await;
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let silent = silent.local_addr().map(|address| (silent, address));
+    let (_accepts, silent) = silent.expect("an address");
     for position in 0..3 {
         let other = cluster.members[(position + 1) % 3].peer();
-        for advertised in ["127.0.0.1:1", &other] {
+        for advertised in ["127.0.0.1:1", &silent.to_string(), &other] {
             let member = cluster.members.remove(position);
             let (address, directory) = (member.address, member.directory.clone());
             member.kill().await;
@@ -145,7 +235,7 @@ async fn update(
     let request = UpdateMemberRequest {
         member_id,
         address: address.to_owned(),
-        must_answer: false,
+        reported: false,
     };
     let response = client.update_member(request).await;
     let response = response.map_err(|status| from_status(&status).reason)?;
@@ -165,6 +255,11 @@ async fn an_operator_records_where_a_member_will_be() {
     let foreign = Cluster::start(1).await;
     foreign.leader().await;
     let leader = cluster.leader().await;
+    // The leader reaches itself there, and whether others do is not known.
+    let leading = cluster.members[leader].status().await.member_id;
+    let alias = format!("localhost:{}", cluster.members[leader].address.port());
+    let refused = update(&cluster, leading, &alias).await;
+    assert_eq!(refused, Err("MEMBER_AT_OTHER_ADDRESS".to_owned()));
     let position = (leader + 1) % 3;
     let own = cluster.members[position].peer();
     let id = cluster.members[position].status().await.member_id;
@@ -185,7 +280,7 @@ async fn an_operator_records_where_a_member_will_be() {
             let request = UpdateMemberRequest {
                 member_id: id,
                 address: free.clone(),
-                must_answer: true,
+                reported: true,
             };
             let refused = client.update_member(request).await.expect_err("it is off");
             assert_eq!(from_status(&refused).reason, "MEMBER_NOT_AT_ADDRESS");
@@ -195,7 +290,9 @@ async fn an_operator_records_where_a_member_will_be() {
             update(&cluster, 99, &free).await,
             reason("MEMBER_NOT_FOUND")
         );
-        assert_eq!(update(&cluster, id, "m 3").await, reason("INVALID_FIELD"));
+        for bad in ["m 3", "m3", "http://m3:1", "0.0.0.0:7100", "[::]:7100"] {
+            assert_eq!(update(&cluster, id, bad).await, reason("INVALID_FIELD"));
+        }
         assert_eq!(update(&cluster, id, &other).await, reason("MEMBER_EXISTS"));
         let not_there = reason("MEMBER_NOT_AT_ADDRESS");
         assert_eq!(update(&cluster, id, &elsewhere).await, not_there);
@@ -222,7 +319,7 @@ async fn a_follower_names_the_leader() {
     let request = UpdateMemberRequest {
         member_id: 1,
         address: free_address().to_string(),
-        must_answer: false,
+        reported: false,
     };
     let refused = clusters(&channel).update_member(request).await;
     let status = refused.expect_err("it follows");

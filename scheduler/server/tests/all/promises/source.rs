@@ -11,7 +11,7 @@ const WRITES: [&str; 8] = [
     ".add_member(",
     ".change_members(",
     ".promote(",
-    ".record_address(",
+    ".record_addresses(",
     ".remove_member(",
 ];
 /// What a handler may wait for after that: its failure states that the outcome is unknown.
