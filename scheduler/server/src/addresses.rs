@@ -113,7 +113,7 @@ impl Recorder {
             .filter(|address| *address != self.advertise)
             .collect();
         for address in known {
-            // Whoever does not lead names the leader.
+            // A member that does not lead names the leader.
             if let Err(Some(leader)) = self.report(&address, status.id, &self.advertise).await {
                 let _ = self.report(&leader, status.id, &self.advertise).await;
             }
