@@ -101,8 +101,13 @@ pub fn print(lines: impl Into<Lines>) {
 fn write_or_exit(text: &str) {
     let mut out = io::stdout().lock();
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-    if written.is_err() {
-        std::process::exit(0);
+    match written {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
+        Err(error) => {
+            eprintln!("error: standard output cannot be written: {error}");
+            std::process::exit(1);
+        }
     }
 }
 
