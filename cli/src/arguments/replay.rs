@@ -38,8 +38,8 @@ pub struct Replay {
     pub files: Vec<PathBuf>,
     /// Setting of the policy to hold throughout (repeatable)
     ///
-    /// The keys are those of `berth policy set`. A setting holds from the beginning, whatever was set
-    /// meanwhile.
+    /// The keys are those of `berth policy set`. A setting of the cluster holds from the beginning,
+    /// whatever was set for it meanwhile; settings of groups and hosts stay as recorded.
     #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
     pub policy: Vec<(String, String)>,
     /// Change of a flavor (repeatable)

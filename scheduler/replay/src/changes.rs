@@ -113,11 +113,12 @@ impl Changes {
             made.run(state, Command::DeleteFlavor { flavor })?;
             made.run(state, Command::CreateFlavor(changed))?;
         }
-        for host in &self.without {
-            self.remove(state, &mut made, host)?;
-        }
+        // First, as a host may be replaced by others of its shape.
         for (host, count) in &self.like {
             add_like(state, &mut made, host, *count)?;
+        }
+        for host in &self.without {
+            self.remove(state, &mut made, host)?;
         }
         Ok(made)
     }

@@ -71,11 +71,23 @@ impl Context<'_> {
         Translated::Run(vec![self.adjusted(command)])
     }
 
+    /// Returns whether a host that a command names among others is there.
+    fn is_there(&self, host: &HostName) -> bool {
+        !self.changes.without.contains(host) || self.state.host(host).is_some()
+    }
+
     fn adjusted(&self, command: &Command) -> Command {
         let mut command = command.clone();
         if let Command::SetPolicy(policy) = &mut command {
             *policy = self.changes.policy(policy);
             policy.generation = self.state.policy().generation;
+        } else if let Command::CreateAggregate(aggregate) = &mut command {
+            aggregate.hosts.retain(|host| self.is_there(host));
+        } else if let Command::UpdateAggregate { change, .. } = &mut command {
+            change.add_hosts.retain(|host| self.is_there(host));
+            change.remove_hosts.retain(|host| self.is_there(host));
+            // It counts changes that were recorded, and may have others here.
+            change.generation = None;
         } else if let Command::CreateFlavor(flavor) = &mut command {
             *flavor = self.changes.flavor(flavor);
         } else if let Command::RenewLeases { leases, .. } = &mut command {

@@ -5,9 +5,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use berth_codec::admit;
+use berth_domain::aggregate::{Aggregate, AggregateChange};
 use berth_domain::claim::{ErasureProgress, ErasureReport};
-use berth_domain::id::ProviderId;
-use berth_domain::name::{FlavorName, PmemName};
+use berth_domain::id::{AggregateId, Generation, ProviderId, TimeMs};
+use berth_domain::name::{AggregateName, FlavorName, PmemName};
 use berth_domain::pmem::{Label, PmemNamespace};
 use berth_domain::policy::Setting;
 use berth_domain::topology::CellId;
@@ -293,4 +294,43 @@ fn persistent_memory_is_free_again() {
     assert_eq!(what_if.refused_in_all(), 0, "{what_if:#?}");
     assert!(what_if.not_followed.is_empty(), "{what_if:#?}");
     assert!(what_if.other_host > 0 && placed.len() == 1, "{what_if:#?}");
+}
+
+/// Goal: a host that is left out takes no other host out of an aggregate. Method: both are put into a zone
+/// by one command, in which a VM is requested.
+#[test]
+fn other_hosts_stay_in_the_aggregates_of_a_host_that_is_left_out() {
+    let mut leader = leader(3);
+    leader.full_backup();
+    let rack = AggregateName::new("rack").expect("a good name");
+    leader.plain(Command::CreateAggregate(Aggregate {
+        name: rack.clone(),
+        id: AggregateId(uuid(50, 1)),
+        hosts: [host_name("h1"), host_name("h2")].into(),
+        metadata: BTreeMap::new(),
+        generation: Generation(0),
+        created_at: TimeMs(0),
+    }));
+    leader.plain(Command::UpdateAggregate {
+        aggregate: rack.clone(),
+        change: AggregateChange {
+            remove_hosts: [host_name("h1"), host_name("h2")].into(),
+            ..AggregateChange::default()
+        },
+    });
+    leader.plain(Command::UpdateAggregate {
+        aggregate: rack.clone(),
+        change: AggregateChange {
+            add_hosts: [host_name("h1"), host_name("h2")].into(),
+            set: [("kind".to_owned(), "fast".to_owned())].into(),
+            ..AggregateChange::default()
+        },
+    });
+    let changes = Changes {
+        without: [host_name("h1")].into(),
+        ..Changes::default()
+    };
+    let (report, _) = replay_files(&leader.backups(), Some(changes)).expect("they verify");
+    let what_if = report.what_if.expect("it was requested");
+    assert!(what_if.not_followed.is_empty(), "{what_if:#?}");
 }
