@@ -24,7 +24,7 @@ pub const LIKE_MAX: u32 = 10_000;
 /// What is changed. Without any change the recorded decisions result again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Settings of the policy, which hold whatever the history sets.
+    /// Settings of the policy for the cluster, which hold whatever the history sets for it.
     pub settings: Vec<Setting>,
     /// Changes of flavors.
     pub flavors: BTreeMap<FlavorName, FlavorChange>,

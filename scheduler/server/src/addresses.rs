@@ -21,7 +21,6 @@ use berth_proto::client::Dialer;
 use berth_proto::cluster::v1::UpdateMemberRequest;
 use berth_replication::Refused;
 use berth_replication::runtime::{MembershipError, Status};
-use berth_replication::transport::Addresses;
 use berth_store::Member;
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -38,12 +37,10 @@ const LOGGED_MAX: usize = 256;
 /// What the task works with.
 pub(crate) struct Recorder {
     pub(crate) context: Context,
-    pub(crate) addresses: Addresses,
     /// Where this member is reached.
     pub(crate) advertise: String,
     /// Addresses at which there may be members, from --join.
     pub(crate) introductions: Vec<String>,
-    pub(crate) dialer: Dialer,
 }
 
 /// A member, and the address that it states.
@@ -102,13 +99,15 @@ impl Recorder {
             if let At::Member(id) = at
                 && id != status.id
             {
-                self.addresses.state(id, address, &status.membership);
+                self.context
+                    .addresses()
+                    .state(id, address, &status.membership);
             }
         }
         let others = status.membership.members.iter();
         let others = others.filter(|member| member.id != status.id);
         let known: BTreeSet<String> = others
-            .flat_map(|member| self.addresses.candidates(member))
+            .flat_map(|member| self.context.addresses().candidates(member))
             .chain(self.introductions.iter().cloned())
             .filter(|address| *address != self.advertise)
             .collect();
@@ -128,7 +127,7 @@ impl Recorder {
         let (mut answering, mut failures) = (Vec::new(), Vec::new());
         for moved in self.moved(status) {
             if moved.member.id == status.id && !is_alone {
-                let seen = self.addresses.stated(&moved.member);
+                let seen = self.context.addresses().stated(&moved.member);
                 if seen.is_some_and(|seen| seen == moved.address) {
                     answering.push(moved);
                 }
@@ -175,7 +174,7 @@ impl Recorder {
         let Some(leader) = &leader.member else {
             return Vec::new();
         };
-        let leader = self.addresses.present(leader);
+        let leader = self.context.addresses().present(leader);
         let mut failures = Vec::new();
         for moved in self.moved(status) {
             let id = moved.member.id;
@@ -186,7 +185,7 @@ impl Recorder {
                     continue;
                 }
             }
-            // The leader that refuses it logs why.
+            // The leader looks at it as well, and logs why it does not record it.
             let _ = self.report(&leader, id, &moved.address).await;
         }
         failures
@@ -196,7 +195,7 @@ impl Recorder {
     fn moved(&self, status: &Status) -> Vec<Moved> {
         let stated = |member: &Member| match member.id == status.id {
             true => Some(self.advertise.clone()).filter(|own| *own != member.address),
-            false => self.addresses.stated(member),
+            false => self.context.addresses().stated(member),
         };
         let members = status.membership.members.iter();
         let moved = members.filter_map(|member| {
@@ -216,7 +215,7 @@ impl Recorder {
             reported: true,
         };
         let call = async {
-            let mut client = join::client(to, &self.dialer).await?;
+            let mut client = join::client(to, self.context.dialer()).await?;
             client.update_member(request).await
         };
         let called = tokio::time::timeout(HEARING, call).await;
@@ -229,7 +228,7 @@ impl Recorder {
     }
 
     async fn look(&self, address: &str) -> At {
-        look_at(address, self.context.cluster_id(), &self.dialer).await
+        look_at(address, self.context.cluster_id(), self.context.dialer()).await
     }
 }
 

@@ -284,10 +284,8 @@ impl Scheduler {
         let dialer = Dialer::new(self.tls.clone());
         let recorder = Recorder {
             context: context.clone(),
-            addresses: known.addresses.clone(),
             advertise: self.advertise.clone(),
             introductions: self.config.start.peers().to_vec(),
-            dialer: dialer.clone(),
         };
         let recorder = spawn(recorder.run());
         let dead_members = spawn(dead_members::run(context.clone()));

@@ -296,8 +296,8 @@ fn persistent_memory_is_free_again() {
     assert!(what_if.other_host > 0 && placed.len() == 1, "{what_if:#?}");
 }
 
-/// Goal: a host that is left out takes no other host out of an aggregate. Method: both are put into a zone
-/// by one command, in which a VM is requested.
+/// Goal: a host that is left out takes no other host out of an aggregate. Method: each command about an
+/// aggregate names both; none is refused.
 #[test]
 fn other_hosts_stay_in_the_aggregates_of_a_host_that_is_left_out() {
     let mut leader = leader(3);

@@ -3,6 +3,8 @@
 //! raft-rs turns a change that it does not like into an empty entry and says nothing. So a change
 //! is checked here first, and what was appended is looked at afterwards.
 
+use std::collections::BTreeMap;
+
 use berth_store::{Member, Membership};
 use prost::Message as _;
 use protobuf::Message as _;
@@ -336,24 +338,19 @@ impl<M: Machine> Replica<M> {
 
 /// Returns whether changes of addresses leave each to one member. Two members may swap theirs.
 fn addresses_differ(membership: &Membership, changes: &[Change]) -> bool {
-    let changed = |of: u64| {
-        changes.iter().find_map(|change| match change {
-            Change::Address { id, address } if *id == of => Some(address),
-            Change::Address { .. }
-            | Change::AddLearner(_)
-            | Change::Promote(_)
-            | Change::Demote(_)
-            | Change::Remove(_) => None,
-        })
-    };
-    let address_of = |member: &Member| changed(member.id).unwrap_or(&member.address).clone();
-    membership.members.iter().all(|member| {
-        let others = &mut membership
-            .members
-            .iter()
-            .filter(|other| other.id != member.id);
-        changed(member.id).is_none_or(|own| others.all(|other| address_of(other) != *own))
-    })
+    let moves = changes.iter().filter_map(|change| match change {
+        Change::Address { id, address } => Some((*id, address)),
+        Change::AddLearner(_) | Change::Promote(_) | Change::Demote(_) | Change::Remove(_) => None,
+    });
+    let moves: BTreeMap<u64, &String> = moves.collect();
+    let mut after = membership.clone();
+    for member in &mut after.members {
+        if let Some(address) = moves.get(&member.id) {
+            member.address.clone_from(address);
+        }
+    }
+    let mut moves = moves.into_iter();
+    moves.all(|(id, address)| !after.is_at_other(id, address))
 }
 
 fn unwritable(_: protobuf::ProtobufError) -> Refused {

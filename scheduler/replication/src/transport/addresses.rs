@@ -70,8 +70,8 @@ impl Addresses {
         })
     }
 
-    /// Remembers what a member states, if it can be dialled. Others that are no members, one of which it may become, are
-    /// remembered up to a number.
+    /// Remembers what a member states, if it can be dialled. Of others, one of which may become a member,
+    /// only so many are remembered.
     pub fn state(&self, member: u64, address: &str, membership: &Membership) {
         if !is_dialable(address) {
             return;

@@ -270,4 +270,22 @@ fn an_address_has_one_member() {
     assert!(matches!(record(3, "second:1"), Err(Refused::Change(_))));
     assert!(matches!(record(4, "elsewhere:1"), Err(Refused::Change(_))));
     assert_eq!(record(2, "second:1"), Ok(()));
+    trio.settle();
+    let address = "third:1".to_owned();
+    trio.changed.clear();
+    change(&mut trio, Change::Address { id: 3, address });
+    let at = |id, address: &str| Change::Address {
+        id,
+        address: address.to_owned(),
+    };
+    let leader = &mut trio.running.get_mut(&1).expect("it leads").replica;
+    let one = [at(2, "third:1"), at(3, "fourth:1"), at(1, "fourth:1")];
+    let refused = leader.change_membership(CHANGE, &one);
+    assert!(matches!(refused, Err(Refused::Change(_))), "{refused:?}");
+    let swap = [at(2, "third:1"), at(3, "second:1")];
+    assert_eq!(leader.change_membership(CHANGE, &swap), Ok(()));
+    trio.settle();
+    let membership = trio.running[&1].replica.membership().clone();
+    let addresses = [2, 3].map(|id| membership.get(id).expect("it").address.clone());
+    assert_eq!(addresses, ["third:1", "second:1"]);
 }

@@ -49,7 +49,7 @@ async fn recorded(cluster: &Cluster) {
     .await;
 }
 
-/// Goal: a member that is started at another address is found and recorded there, whoever it is. Method:
+/// Goal: a member that is started at another address is found and recorded there, the leader as well. Method:
 /// the leader and a follower of three, then two at the same time, and a cluster of one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_that_moved_is_recorded_where_it_is() {
