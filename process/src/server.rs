@@ -19,11 +19,11 @@ use std::time::Duration;
 use berth_tls::material::Protocol;
 use berth_tls::server::Transport;
 use berth_tls::{Incoming, Tls, server as tls_server};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UnixStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::sleep;
-use tokio_stream::wrappers::UnixListenerStream;
+use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
 use tokio_stream::{Stream, StreamExt as _};
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
@@ -119,6 +119,16 @@ impl Server {
         self,
         routes: Routes,
         incoming: UnixListenerStream,
+        closing: impl Future<Output = ()> + Send + 'static,
+    ) -> BoxFuture<'static, Served> {
+        Box::pin(self.serve_all(routes, incoming, Box::pin(closing)))
+    }
+
+    /// As [`Self::serve`], for clients of this process.
+    pub fn serve_inside(
+        self,
+        routes: Routes,
+        incoming: ReceiverStream<io::Result<UnixStream>>,
         closing: impl Future<Output = ()> + Send + 'static,
     ) -> BoxFuture<'static, Served> {
         Box::pin(self.serve_all(routes, incoming, Box::pin(closing)))

@@ -21,6 +21,7 @@ use tower_service::Service;
 
 use crate::explain;
 use crate::identity::Identity;
+use crate::inside::Inside;
 use crate::live::Tls;
 use crate::material::server_name;
 use crate::role::Role;
@@ -71,6 +72,8 @@ impl Expected {
 #[derive(Clone, Debug)]
 pub struct Connector {
     tls: Option<Tls>,
+    /// Where all connections lead, if they stay in this process.
+    inside: Option<Inside>,
     expected: Expected,
     timeout: Duration,
 }
@@ -81,7 +84,19 @@ impl Connector {
     pub fn new(tls: Option<Tls>, expected: Expected, timeout: Duration) -> Self {
         Self {
             tls,
+            inside: None,
             expected,
+            timeout,
+        }
+    }
+
+    /// Returns a connector to a server of this process, whatever the address.
+    #[must_use]
+    pub fn inside(inside: Inside, timeout: Duration) -> Self {
+        Self {
+            tls: None,
+            inside: Some(inside),
+            expected: Expected::AnyServer,
             timeout,
         }
     }
@@ -102,6 +117,12 @@ impl Connector {
         let is_https = uri.scheme_str() == Some("https");
         let port = uri.port_u16().unwrap_or(if is_https { 443 } else { 80 });
         let shown = format!("{host}:{port}");
+        if let Some(inside) = &self.inside {
+            let stream = Either::Inside(inside.connect().await?);
+            let mut outgoing = Outgoing::new(stream, shown, None);
+            outgoing.exchange_preface().await?;
+            return Ok(TokioIo::new(outgoing));
+        }
         if is_https && self.tls.is_none() {
             let why = format!(
                 "the server at {shown} speaks TLS: give --tls-ca, --tls-cert and --tls-key"

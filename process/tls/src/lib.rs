@@ -15,6 +15,7 @@
 //! | [`revoked`] | the certificates that the cluster has revoked |
 //! | [`trust`] | the trust in the peer of an open connection, and its end |
 //! | [`client`] | outgoing connections, and which servers they accept |
+//! | `inside` | connections between a client and a server of one process |
 //! | [`explain`] | what a failed handshake means, and what to do |
 //! | [`authority`] | making certificates |
 //! | [`hypervisor`] | certificates of libvirtd and QEMU, which no program of Berth accepts |
@@ -31,6 +32,7 @@ pub mod explain;
 mod handshakes;
 pub mod hypervisor;
 pub mod identity;
+mod inside;
 pub mod live;
 pub mod material;
 pub mod pem;
@@ -44,6 +46,7 @@ pub mod trust;
 pub use client::{Connector, Expected};
 pub use handshakes::source;
 pub use identity::Identity;
+pub use inside::Inside;
 pub use live::Tls;
 pub use material::{Fault, Files, Material};
 pub use revoked::Revoked;

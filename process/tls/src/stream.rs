@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 
 use crate::explain;
 use crate::trust::Trust;
@@ -17,6 +17,8 @@ use crate::trust::Trust;
 pub enum Either<T> {
     /// Not encrypted.
     Plain(TcpStream),
+    /// Within this process.
+    Inside(UnixStream),
     /// Encrypted.
     Encrypted(Box<T>),
 }
@@ -25,6 +27,10 @@ macro_rules! each {
     ($self:ident, $stream:ident => $do:expr) => {
         match $self.get_mut() {
             Either::Plain($stream) => {
+                let $stream = Pin::new($stream);
+                $do
+            }
+            Either::Inside($stream) => {
                 let $stream = Pin::new($stream);
                 $do
             }
@@ -66,6 +72,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Either<T> {
     fn is_write_vectored(&self) -> bool {
         match self {
             Self::Plain(stream) => stream.is_write_vectored(),
+            Self::Inside(stream) => stream.is_write_vectored(),
             Self::Encrypted(stream) => stream.is_write_vectored(),
         }
     }

@@ -1,10 +1,11 @@
 //! The one place where connections are made: their settings, and how both ends are known.
 //!
-//! Invariant: with certificates nothing goes out in plain text, whatever the address.
+//! Invariant: with certificates nothing goes out in plain text, whatever the address; a dialer of this
+//! process's own server reaches no other.
 
 use std::time::Duration;
 
-use berth_tls::{Connector, Expected, Tls};
+use berth_tls::{Connector, Expected, Inside, Tls};
 use tonic::transport::{Channel, Endpoint};
 
 use super::{
@@ -15,13 +16,24 @@ use super::{
 #[derive(Clone, Debug, Default)]
 pub struct Dialer {
     tls: Option<Tls>,
+    /// Where all connections lead, if they stay in this process.
+    inside: Option<Inside>,
 }
 
 impl Dialer {
     /// Returns a dialer with these certificates; without, everything is plain text.
     #[must_use]
     pub fn new(tls: Option<Tls>) -> Self {
-        Self { tls }
+        Self { tls, inside: None }
+    }
+
+    /// Returns a dialer that reaches a server of this process, whatever the address.
+    #[must_use]
+    pub fn inside(inside: Inside) -> Self {
+        Self {
+            tls: None,
+            inside: Some(inside),
+        }
     }
 
     /// Returns the certificates.
@@ -61,7 +73,10 @@ impl Dialer {
     /// Returns a connector to the expected server, with a time limit.
     #[must_use]
     pub fn connector(&self, expected: Expected, timeout: Duration) -> Connector {
-        Connector::new(self.tls.clone(), expected, timeout)
+        match &self.inside {
+            Some(inside) => Connector::inside(inside.clone(), timeout),
+            None => Connector::new(self.tls.clone(), expected, timeout),
+        }
     }
 
     /// Returns a channel that connects when it is first used, and again after it was cut.
