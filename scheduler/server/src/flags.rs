@@ -10,7 +10,7 @@ use berth_process::flags::{Common, replace, replace_some};
 use clap::{Parser, Subcommand};
 
 use crate::config::{Config, Start};
-use crate::new_group::Moment;
+use crate::moment::Moment;
 
 /// Run a member of the scheduler
 ///

@@ -24,6 +24,9 @@
 //! | `contact`, `dead_members` | who answers the leader, and the removal of who does not |
 //! | `member`, `join`, `expelled`, `outdated` | start, joining, and removal of a member |
 //! | [`stop`] | why a member does not start or stops by itself, and what to do about it |
+//! | [`history`], [`moment`] | the state at a moment, from backups |
+//! | [`reader`] | the services that read, over such a state and without a cluster |
+//! | `routes` | the services that clients call, as one router |
 //! | [`server`], [`process`] | the whole member, inside a process or as one |
 //!
 //! Invariant: no response is sent before its command is on a quorum's disks, and nothing outside
@@ -42,6 +45,7 @@ pub mod flags;
 mod freshness;
 mod grants;
 mod health;
+pub mod history;
 mod invariants;
 mod join;
 mod leadership;
@@ -49,12 +53,15 @@ pub mod liveness;
 pub mod machine;
 mod member;
 pub mod membership;
+pub mod moment;
 mod new_group;
 mod outdated;
 mod placement;
 pub mod process;
+pub mod reader;
 mod recovery;
 mod refusals;
+mod routes;
 pub mod server;
 mod service;
 pub mod stop;

@@ -17,24 +17,24 @@ use std::time::Duration;
 use berth_domain::version::ServiceVersion;
 use berth_process::server::{self, Reflection};
 use berth_process::{BoxFuture, Faults, Shutdown, bounds, listening};
-use berth_proto::audit::v1::audit_service_server::{self, AuditServiceServer};
+use berth_proto::audit::v1::audit_service_server;
 use berth_proto::client::Dialer;
-use berth_proto::cluster::v1::cluster_service_server::{self, ClusterServiceServer};
-use berth_proto::event::v1::event_service_server::{self, EventServiceServer};
-use berth_proto::host::v1::host_service_server::{self, HostServiceServer};
-use berth_proto::operation::v1::operation_service_server::{self, OperationServiceServer};
-use berth_proto::placement::v1::catalog_service_server::{self, CatalogServiceServer};
-use berth_proto::placement::v1::import_service_server::{self, ImportServiceServer};
-use berth_proto::placement::v1::placement_service_server::{self, PlacementServiceServer};
-use berth_proto::planner::v1::planner_service_server::{self, PlannerServiceServer};
-use berth_proto::policy::v1::aggregate_service_server::{self, AggregateServiceServer};
-use berth_proto::policy::v1::policy_service_server::{self, PolicyServiceServer};
-use berth_proto::policy::v1::server_group_service_server::{self, ServerGroupServiceServer};
+use berth_proto::cluster::v1::cluster_service_server;
+use berth_proto::event::v1::event_service_server;
+use berth_proto::host::v1::host_service_server;
+use berth_proto::operation::v1::operation_service_server;
+use berth_proto::placement::v1::catalog_service_server;
+use berth_proto::placement::v1::import_service_server;
+use berth_proto::placement::v1::placement_service_server;
+use berth_proto::planner::v1::planner_service_server;
+use berth_proto::policy::v1::aggregate_service_server;
+use berth_proto::policy::v1::policy_service_server;
+use berth_proto::policy::v1::server_group_service_server;
 use berth_proto::raft::v1::raft_service_server;
-use berth_proto::scheduler::v1::move_service_server::{self, MoveServiceServer};
-use berth_proto::scheduler::v1::power_service_server::{self, PowerServiceServer};
-use berth_proto::scheduler::v1::scheduler_service_server::{self, SchedulerServiceServer};
-use berth_proto::volume::v1::volume_service_server::{self, VolumeServiceServer};
+use berth_proto::scheduler::v1::move_service_server;
+use berth_proto::scheduler::v1::power_service_server;
+use berth_proto::scheduler::v1::scheduler_service_server;
+use berth_proto::volume::v1::volume_service_server;
 use berth_replication::runtime::{Ended, Handle, Runtime, Settings, StopError};
 use berth_replication::transport::{self, Forwarder};
 use berth_store::{FileDisk, Identity};
@@ -56,14 +56,10 @@ use crate::error::Error;
 use crate::expelled::Others;
 use crate::feed::{Feed, Limits};
 use crate::machine::Machine;
-use crate::service::{
-    AggregateApi, AuditApi, CatalogApi, ClusterApi, Context, EventApi, HostApi, ImportApi, MoveApi,
-    OperationApi, PlacementApi, PlannerApi, PolicyApi, PowerApi, SchedulerApi, ServerGroupApi,
-    Setup, StaleReads, Urls, VolumeApi, revoked_since,
-};
+use crate::service::{Context, Setup, StaleReads, Urls, revoked_since};
 use crate::{
     dead_members, duties, expelled, freshness, health, invariants, leadership, member, outdated,
-    placement,
+    placement, routes,
 };
 
 /// The descriptors are those of all programs; only what is served here is listed.
@@ -328,67 +324,8 @@ impl Scheduler {
         let certificates = self.tls.clone();
         let certificates = certificates.map(|tls| spawn(tls.follow(stopping.clone())));
 
-        let limit = self.config.request_bytes_max;
-        let routes = Routes::new(raft_service)
-            .add_service(
-                SchedulerServiceServer::new(SchedulerApi(context.clone()))
-                    .max_decoding_message_size(limit),
-            )
-            .add_service(
-                MoveServiceServer::new(MoveApi(context.clone())).max_decoding_message_size(limit),
-            )
-            .add_service(
-                PowerServiceServer::new(PowerApi(context.clone())).max_decoding_message_size(limit),
-            )
-            .add_service(
-                OperationServiceServer::new(OperationApi(context.clone()))
-                    .max_decoding_message_size(limit),
-            )
-            .add_service(
-                AuditServiceServer::new(AuditApi(context.clone())).max_decoding_message_size(limit),
-            )
-            .add_service(
-                EventServiceServer::new(EventApi(context.clone())).max_decoding_message_size(limit),
-            )
-            .add_service(
-                HostServiceServer::new(HostApi(context.clone())).max_decoding_message_size(limit),
-            )
-            .add_service(
-                PlacementServiceServer::new(PlacementApi(context.clone()))
-                    .max_decoding_message_size(limit),
-            )
-            .add_service(
-                CatalogServiceServer::new(CatalogApi(context.clone()))
-                    .max_decoding_message_size(limit),
-            )
-            .add_service(
-                ImportServiceServer::new(ImportApi(context.clone()))
-                    .max_decoding_message_size(limit),
-            )
-            .add_service(
-                PolicyServiceServer::new(PolicyApi(context.clone()))
-                    .max_decoding_message_size(limit),
-            )
-            .add_service(
-                PlannerServiceServer::new(PlannerApi(context.clone()))
-                    .max_decoding_message_size(limit),
-            )
-            .add_service(
-                ServerGroupServiceServer::new(ServerGroupApi(context.clone()))
-                    .max_decoding_message_size(limit),
-            )
-            .add_service(
-                VolumeServiceServer::new(VolumeApi(context.clone()))
-                    .max_decoding_message_size(limit),
-            )
-            .add_service(
-                AggregateServiceServer::new(AggregateApi(context.clone()))
-                    .max_decoding_message_size(limit),
-            )
-            .add_service(
-                ClusterServiceServer::new(ClusterApi(context.clone()))
-                    .max_decoding_message_size(limit),
-            )
+        let routes = routes::client_services(&context, self.config.request_bytes_max)
+            .add_service(raft_service)
             .add_service(health_service)
             .add_service(REFLECTION.v1())
             .add_service(REFLECTION.v1alpha());

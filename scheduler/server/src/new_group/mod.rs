@@ -12,7 +12,6 @@
 //! Invariant: the source is only read, and a directory that is not empty is never written.
 
 mod member;
-mod moment;
 mod restore;
 mod survivor;
 
@@ -20,8 +19,6 @@ use berth_domain::version::ServiceVersion;
 
 use crate::config::{Addresses, Config};
 use crate::flags::{Command, Flags};
-
-pub(crate) use moment::Moment;
 
 /// Why a command fails: the exit status, and a sentence.
 type Failure = (u8, String);

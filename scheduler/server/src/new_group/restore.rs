@@ -4,14 +4,15 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::PathBuf;
 
-use berth_backup::{Chain, Reader, Verified};
-use berth_domain::id::TimeMs;
+use berth_backup::{Reader, Verified};
 use berth_domain::recovery::Cause;
 
 use super::member::{NewGroup, create, prepare};
-use super::{CANNOT_RUN, Failure, Moment, NEXT, failed, level};
+use super::{Failure, NEXT, failed, level};
 use crate::config::Config;
-use crate::machine::{Level, Machine};
+use crate::history::History;
+use crate::machine::Machine;
+use crate::moment::Moment;
 
 /// Verifies backups, and returns the state at a moment, or at their end.
 fn load(
@@ -19,41 +20,15 @@ fn load(
     files: &[PathBuf],
     at: Option<&Moment>,
 ) -> Result<Verified<Machine>, Failure> {
-    let mut chain = Chain::<Machine>::new(Level(level(config)));
-    match at {
-        None => {}
-        Some(Moment::Revision(at)) => chain = chain.up_to(*at),
-        Some(Moment::Time(at, _)) => {
-            let at = *at;
-            chain = chain.before(move |command| command.at > at);
-        }
-    }
-    let mut made_at = TimeMs::default();
+    let mut history = History::new(level(config), at.cloned());
     for path in files {
         let what = format!("{} cannot be restored", path.display());
         let file = File::open(path).map_err(|error| failed(&what, &error))?;
         let reader = Reader::new(BufReader::new(file));
         let reader = reader.map_err(|error| failed(&what, &error))?;
-        made_at = TimeMs(reader.header().created_ms);
-        let is_first = chain.position().is_none();
-        chain.add(reader).map_err(|error| failed(&what, &error))?;
-        let state = chain.machine().map(Machine::state);
-        if let (Some(Moment::Time(at, typed)), Some(state)) = (at, state)
-            && is_first
-            && state.time() > *at
-        {
-            let why = format!("{what}: its last command is later than {typed}");
-            return Err((CANNOT_RUN, why));
-        }
+        history.add(reader).map_err(|error| failed(&what, &error))?;
     }
-    if let Some(Moment::Time(at, typed)) = at
-        && !chain.is_reached()
-        && made_at < *at
-    {
-        let why = format!("the backups cannot be restored: the last of them is older than {typed}");
-        return Err((CANNOT_RUN, why));
-    }
-    let verified = chain.finish();
+    let verified = history.finish();
     verified.map_err(|error| failed("the backups cannot be restored", &error))
 }
 

@@ -7,6 +7,7 @@
 //! without a request too.
 
 mod case;
+mod offline;
 mod pages;
 mod raw;
 mod stale;

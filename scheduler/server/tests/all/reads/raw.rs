@@ -4,6 +4,7 @@ use berth_proto::consistency::{CONSISTENCY, Consistency, Staleness};
 use bytes::{Buf as _, BufMut as _};
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::metadata::MetadataValue;
+use tonic::transport::Channel;
 use tonic::{Request, Status};
 
 use super::case;
@@ -43,7 +44,18 @@ async fn call_with(
     request: &[u8],
     consistency: Option<Consistency>,
 ) -> (Answer, Option<Staleness>) {
-    let mut grpc = tonic::client::Grpc::new(connect(&format!("http://{address}")).await);
+    let channel = connect(&format!("http://{address}")).await;
+    call_over(channel, path, request, consistency).await
+}
+
+/// Calls a method over a channel.
+pub(super) async fn call_over(
+    channel: Channel,
+    path: &str,
+    request: &[u8],
+    consistency: Option<Consistency>,
+) -> (Answer, Option<Staleness>) {
+    let mut grpc = tonic::client::Grpc::new(channel);
     grpc.ready().await.expect("a member");
     let path_and_query = path.parse().expect("a path");
     let mut request = Request::new(request.to_vec());

@@ -33,7 +33,7 @@ const PARTS_OF_WRITES: [&str; 2] = [
 ];
 
 /// A list that only the leader has, and whose absence could not be seen.
-const OF_LEADER: &str = "/berth.audit.v1.AuditService/ListRefusals";
+pub(super) const OF_LEADER: &str = "/berth.audit.v1.AuditService/ListRefusals";
 
 /// A wait whose answer is not of the replicated state.
 const WAIT_LEADER: &str = "/berth.cluster.v1.ClusterService/WaitLeader";
@@ -43,7 +43,7 @@ const LIST_SIGNALS: &str = "/berth.host.v1.HostService/ListMemorySignals";
 const GET_SCORE: &str = "/berth.planner.v1.PlannerService/GetScore";
 
 /// The reads that any member may answer from its own state.
-fn readable() -> Vec<String> {
+pub(super) fn readable() -> Vec<String> {
     let methods = case::methods().into_iter();
     let readable = methods.filter(|path| {
         matches!(case::kind(path), Kind::Read)
@@ -53,7 +53,7 @@ fn readable() -> Vec<String> {
     readable.collect()
 }
 
-fn request(path: &str, world: &World) -> Vec<u8> {
+pub(super) fn request(path: &str, world: &World) -> Vec<u8> {
     case::request(path, world).unwrap_or_else(|| panic!("{path} is a read without a case"))
 }
 
@@ -70,7 +70,7 @@ fn without_grant(path: &str, mut answer: Answer) -> Answer {
 }
 
 #[track_caller]
-fn assert_same(path: &str, stale: Answer, linearizable: &Answer) {
+pub(super) fn assert_same(path: &str, stale: Answer, linearizable: &Answer) {
     let expected = without_grant(path, linearizable.clone());
     assert!(
         raw::are_equal(&stale, &expected),

@@ -1,4 +1,8 @@
-//! The moment whose state is restored.
+//! A moment in the history of a cluster, as it is typed.
+//!
+//! Not here: how a state of that moment is made, which is in `history`.
+//!
+//! Invariant: a time names its offset.
 
 use std::str::FromStr;
 
