@@ -8,6 +8,7 @@ use berth_domain::vm::DiskFormat;
 use berth_process::Encryption;
 use berth_proto::convert::ownership::write_project;
 use berth_scheduler::Profile;
+use berth_scheduler::moment::Moment;
 use berth_tls::Tls;
 use clap::{Args, Parser, Subcommand};
 
@@ -65,7 +66,9 @@ With --output json, a refusal or failure is one JSON object, the last line on
 standard error, behind the progress:
   {\"error\": {\"code\", \"reason\", \"message\", \"metadata\", \"hint\"}}
 and that a read is stale is one too:
-  {\"stale\": {\"address\", \"member_id\", \"revision\", \"age_ms\", \"leader_id\", …}}")]
+  {\"stale\": {\"address\", \"member_id\", \"revision\", \"age_ms\", \"leader_id\", …}}
+as is that a backup is read:
+  {\"backup\": {\"files\", \"cluster_id\", \"revision\", \"time_ms\"}}")]
 pub struct Arguments {
     /// Options of every command.
     #[command(flatten)]
@@ -124,6 +127,17 @@ pub struct Global {
     /// old that may be. For commands that only read.
     #[arg(long, global = true, help_heading = help::GLOBAL)]
     pub stale: bool,
+    /// File of a backup to read instead of the schedulers (repeatable)
+    ///
+    /// A full backup and its increments, in order. No scheduler is called; standard error states which
+    /// state is shown. For commands that only read.
+    #[arg(long, global = true, value_name = "FILE", help_heading = help::GLOBAL)]
+    pub backup: Vec<PathBuf>,
+    /// Revision, or time as 2026-11-27T18:42:31Z, to read the state of
+    ///
+    /// Goes with --backup. Without it, the state at the end of the last file is read.
+    #[arg(long, global = true, value_name = "REVISION|TIME", help_heading = help::GLOBAL)]
+    pub at: Option<Moment>,
     /// Format of the output, for people or for programs
     #[arg(long, short, global = true, value_enum, default_value = "table", help_heading = help::GLOBAL)]
     pub output: Format,

@@ -109,13 +109,7 @@ async fn list(session: &Session, args: AuditList) -> anyhow::Result<()> {
     };
     let response = read!(session, AuditServiceClient, list_audit_entries, request)?;
     let entries: Vec<Entry> = read_all(response.audit_entries)?;
-    let request = ListRefusalsRequest {
-        page_size,
-        filter: Some(filter),
-        ..ListRefusalsRequest::default()
-    };
-    let response = read!(session, AuditServiceClient, list_refusals, request)?;
-    let refused: Vec<Refused> = read_all(response.refusals)?;
+    let refused = refused(session, page_size, filter).await?;
     let entries = entries.into_iter().map(Line::Entry);
     let mut lines: Vec<Line> = entries
         .chain(refused.into_iter().map(Line::Refused))
@@ -139,6 +133,24 @@ async fn list(session: &Session, args: AuditList) -> anyhow::Result<()> {
     let head = ["entry", "time", "principal", "method", "about", "decided"];
     output::table(head, rows.collect(), "there is no entry");
     Ok(())
+}
+
+/// Returns what was refused; nothing of a backup, which has the audit log only.
+async fn refused(
+    session: &Session,
+    page_size: i32,
+    filter: AuditFilter,
+) -> anyhow::Result<Vec<Refused>> {
+    if session.is_offline() {
+        return Ok(Vec::new());
+    }
+    let request = ListRefusalsRequest {
+        page_size,
+        filter: Some(filter),
+        ..ListRefusalsRequest::default()
+    };
+    let response = read!(session, AuditServiceClient, list_refusals, request)?;
+    Ok(read_all(response.refusals)?)
 }
 
 /// Reads a moment, or how long ago it was.

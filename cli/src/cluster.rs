@@ -153,16 +153,16 @@ async fn status(session: &mut Session) -> anyhow::Result<()> {
     output::fields(&[
         ("cluster", status.cluster_id.clone()),
         ("leader", leader_line(&status)),
-        ("answered by", format!("member {}", status.member_id)),
+        ("answered by", answered_by(session, &status)),
         (
             "applied",
             format!("{} of {}", status.applied_index, status.commit_index),
         ),
         ("state hash", status.state_hash.clone()),
         ("tolerates", tolerance_line(leader.as_ref())),
-        ("disk", disk_line(&status)),
+        ("disk", of_member(session, disk_line(&status))),
         ("cluster version", cluster_version(&status).to_string()),
-        ("backups", backups_line(&status)),
+        ("backups", of_member(session, backups_line(&status))),
         ("recovery", recovery::line(status.recovery.as_ref())),
     ]);
     let rows = members
@@ -189,7 +189,7 @@ async fn status(session: &mut Session) -> anyhow::Result<()> {
         rows,
         "no members",
     );
-    if leader.is_none() {
+    if leader.is_none() && !session.is_offline() {
         output::message(format!(
             "member {} is not the leader, and no leader answers: the progress of the others is unknown",
             status.member_id
@@ -245,6 +245,22 @@ fn cluster_version(status: &GetClusterStatusResponse) -> ServiceVersion {
 /// Returns the service version of a member, if the member that answered knows it.
 fn version_of(member: &Member) -> Option<ServiceVersion> {
     (member.service_version > 0).then_some(ServiceVersion(member.service_version))
+}
+
+/// Returns what has answered: over a backup it is no member.
+fn answered_by(session: &Session, status: &GetClusterStatusResponse) -> String {
+    match session.is_offline() {
+        true => "the backup".to_owned(),
+        false => format!("member {}", status.member_id),
+    }
+}
+
+/// Returns what a running member states about itself, which no backup has.
+fn of_member(session: &Session, line: String) -> String {
+    match session.is_offline() {
+        true => "-".to_owned(),
+        false => line,
+    }
 }
 
 fn as_json(
@@ -313,6 +329,9 @@ async fn leader_status(
     session: &Session,
     status: &GetClusterStatusResponse,
 ) -> Option<GetClusterStatusResponse> {
+    if session.is_offline() {
+        return None;
+    }
     if status.leader_id == status.member_id {
         return Some(status.clone());
     }

@@ -7,6 +7,7 @@
 //! | `host`, `flavor`, `pci_alias`, `vm`, `migration`, `operation`, `server_group`, `aggregate`, `policy`, `cluster`, `volume` | one noun each |
 //! | `provider`, `class`, `traits` (traits), `candidates` | the nouns of counted placement |
 //! | [`stale`], [`reading`] | reads that one scheduler answers alone, and which commands make them |
+//! | [`offline`] | reads from files of backups instead of schedulers |
 //! | [`sides`] | which end of a migration each claim is on |
 //! | [`placement`] | taking over what another Placement holds |
 //! | [`planner`] | what would be survived, balanced, and what still fits; for Ganeti's files too |
@@ -42,6 +43,7 @@ pub mod flavor;
 pub mod host;
 pub mod memory;
 pub mod migration;
+pub mod offline;
 pub mod operation;
 pub mod output;
 pub mod pci_alias;
@@ -73,6 +75,7 @@ use berth_process::error_chain;
 use clap::Parser as _;
 
 use crate::arguments::{Arguments, Command};
+use crate::offline::Offline;
 use crate::output::Format;
 use crate::session::Session;
 
@@ -124,24 +127,16 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
 }
 
 async fn run(arguments: Arguments) -> anyhow::Result<()> {
+    offline::check(&arguments.global)?;
+    if !arguments.global.backup.is_empty() {
+        // Before a file is opened.
+        offline::commands::check(&arguments.command)?;
+    }
     if let Command::Certs(command) = arguments.command {
         // `berth certs` makes certificates, so there may be none yet.
         return certs::run(command, arguments.global.output);
     }
-    let global = &arguments.global;
-    let alone = matches!(
-        arguments.command,
-        Command::Backup(_)
-            | Command::Replay(_)
-            | Command::Fit(_)
-            | Command::Dev(_)
-            | Command::Demo(_)
-            | Command::Iallocator(_)
-    );
-    // A command that calls no server needs no certificates, whatever the environment sets.
-    let tls = if alone { None } else { global.certificates()? };
-    let session = Session::with_certificates(&global.scheduler, global.output, tls)?;
-    let mut session = session.with_reading(reading::reading(&arguments.command, global.stale));
+    let mut session = session(&arguments)?;
     match arguments.command {
         Command::Host(command) => host::run(&session, command).await,
         Command::Flavor(command) => flavor::run(&session, command).await,
@@ -174,6 +169,28 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Certs(command) => certs::run(command, session.output),
         Command::Volume(command) => volume::run(&session, command).await,
     }
+}
+
+/// Returns the connections of a command: to schedulers, or to the state of files.
+fn session(arguments: &Arguments) -> anyhow::Result<Session> {
+    let global = &arguments.global;
+    if !global.backup.is_empty() {
+        let offline = Offline::load(&global.backup, global.at.as_ref())?;
+        return Session::of_files(offline, global.output);
+    }
+    let alone = matches!(
+        arguments.command,
+        Command::Backup(_)
+            | Command::Replay(_)
+            | Command::Fit(_)
+            | Command::Dev(_)
+            | Command::Demo(_)
+            | Command::Iallocator(_)
+    );
+    // A command that calls no server needs no certificates, whatever the environment sets.
+    let tls = if alone { None } else { global.certificates()? };
+    let session = Session::with_certificates(&global.scheduler, global.output, tls)?;
+    Ok(session.with_reading(reading::reading(&arguments.command, global.stale)))
 }
 
 fn fail(error: &anyhow::Error, format: Format) -> ExitCode {

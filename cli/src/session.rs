@@ -22,6 +22,7 @@ use tokio::task::AbortHandle;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Response, Status};
 
+use crate::offline::{self, Offline};
 use crate::output::Format;
 use crate::stale::{self, LEADER_PATIENCE, Reading, Source};
 
@@ -45,6 +46,8 @@ pub struct Session {
     reading: Reading,
     /// The scheduler that answered alone last.
     source: Mutex<Option<Source>>,
+    /// The state of files, where these are read instead of schedulers.
+    offline: Option<Offline>,
     /// The audience of the output.
     pub output: Format,
 }
@@ -82,8 +85,21 @@ impl Session {
             learning: OnceLock::new(),
             reading: Reading::default(),
             source: Mutex::default(),
+            offline: None,
             output,
         })
+    }
+
+    /// Returns a session that reads from files and reaches no scheduler.
+    ///
+    /// # Errors
+    ///
+    /// None that is to be expected.
+    pub fn of_files(offline: Offline, output: Format) -> anyhow::Result<Self> {
+        let mut session = Self::new(&[offline::ADDRESS.to_owned()], output)?;
+        session.scheduler = session.scheduler.clone().with_dialer(offline.dialer());
+        session.offline = Some(offline);
+        Ok(session)
     }
 
     /// Returns the same session with another way to read.
@@ -123,6 +139,9 @@ impl Session {
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
+        if let Some(offline) = &self.offline {
+            return offline.read(self.output, &call).await;
+        }
         self.learning.get_or_init(|| self.start_learning());
         // What belongs together is read at one scheduler.
         let is_begun = self.source().is_some();
@@ -147,6 +166,7 @@ impl Session {
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
+        self.check_running()?;
         let response = self.scheduler.read(call).await;
         response.map_err(|status| with_hint(from_status(&status)))
     }
@@ -219,7 +239,13 @@ impl Session {
     /// a scheduler that knows no leader.
     #[must_use]
     pub fn knows_liveness(&self) -> bool {
-        self.source().as_ref().is_none_or(Source::has_leader)
+        !self.is_offline() && self.source().as_ref().is_none_or(Source::has_leader)
+    }
+
+    /// Returns whether files are read instead of schedulers.
+    #[must_use]
+    pub fn is_offline(&self) -> bool {
+        self.offline.is_some()
     }
 
     fn source(&self) -> MutexGuard<'_, Option<Source>> {
@@ -227,8 +253,17 @@ impl Session {
         self.source.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Refuses what may change something, where the user requested stale reads.
+    /// Refuses what needs a running cluster, where files are read.
+    fn check_running(&self) -> Result<(), Refusal> {
+        match self.is_offline() {
+            true => Err(offline::commands::not_a_read()),
+            false => Ok(()),
+        }
+    }
+
+    /// Refuses what may change something, where the user requested stale reads, or files are read.
     fn check_may_change(&self) -> Result<(), Refusal> {
+        self.check_running()?;
         match self.reading {
             Reading::Stale => Err(stale::not_a_read()),
             Reading::Leader | Reading::LeaderOrStale => Ok(()),

@@ -18,6 +18,7 @@ mod fencing;
 mod gate;
 mod host_check;
 mod learnt_schedulers;
+mod offline;
 mod placement_cli;
 mod processes;
 mod replay;

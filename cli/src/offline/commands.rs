@@ -1,0 +1,284 @@
+//! Which commands are answered from a backup, and why others are not.
+//!
+//! Not here: how a command is answered. Every verb is named, so that a new one needs a decision.
+//!
+//! Invariant: a command that may change something, or that needs a running cluster, is refused before a
+//! file is opened.
+
+use berth_domain::refusal::{Code, Refusal};
+
+use crate::arguments::{
+    Aggregate, Audit, AvailabilityZone, Class, Cluster, ClusterRecovery, Command, Flavor, Host,
+    HostPmem, Migration, Operation, PciAlias, Placement, Policy, Provider, ServerGroup, Trait,
+    Upgrade, Vm, Volume,
+};
+
+/// The reason of what only a running cluster has.
+pub(crate) const NOT_IN_A_BACKUP: &str = "NOT_IN_A_BACKUP";
+/// The reason of what would change something.
+const NOT_A_READ: &str = "BACKUP_NOT_A_READ";
+
+/// Whether a command is answered from a backup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    /// It reads the state.
+    Reads,
+    /// It would change something.
+    Changes,
+    /// It shows what only a running cluster has: this.
+    Live(&'static str),
+    /// It calls no scheduler at all.
+    Alone,
+}
+
+use Verdict::{Alone, Changes, Live, Reads};
+
+const DECISIONS: Verdict = Live("decisions are made by the leader and its hosts");
+const STREAM: Verdict = Live("nothing happens in a backup");
+
+/// Refuses a command that is not answered from a backup.
+///
+/// # Errors
+///
+/// Why it is not.
+pub(crate) fn check(command: &Command) -> Result<(), Refusal> {
+    match verdict(command) {
+        Reads => Ok(()),
+        Changes => Err(not_a_read()),
+        Live(why) => {
+            let message = format!("--backup does not answer this command: {why}");
+            Err(
+                Refusal::new(Code::InvalidArgument, NOT_IN_A_BACKUP, message)
+                    .with_hint("repeat the command without --backup"),
+            )
+        }
+        Alone => {
+            let message = "--backup has no meaning for this command, which calls no scheduler";
+            Err(
+                Refusal::new(Code::InvalidArgument, "BACKUP_UNUSED", message)
+                    .with_hint("repeat the command without --backup"),
+            )
+        }
+    }
+}
+
+/// Returns the refusal of a command that would change something.
+pub(crate) fn not_a_read() -> Refusal {
+    let message = "--backup is for commands that only read: a backup is never changed";
+    Refusal::new(Code::InvalidArgument, NOT_A_READ, message)
+        .with_hint("repeat the command without --backup; nothing was changed")
+}
+
+fn verdict(command: &Command) -> Verdict {
+    match command {
+        Command::Host(verb) => host(verb),
+        Command::Flavor(Flavor::List | Flavor::Show { .. }) => Reads,
+        Command::Flavor(Flavor::Create { .. } | Flavor::Delete { .. }) => Changes,
+        Command::PciAlias(PciAlias::List | PciAlias::Show { .. }) => Reads,
+        Command::PciAlias(PciAlias::Create { .. } | PciAlias::Delete { .. }) => Changes,
+        Command::Vm(verb) => vm(verb),
+        Command::Migration(Migration::List { .. } | Migration::Show { .. }) => Reads,
+        Command::Migration(Migration::Watch { .. }) => STREAM,
+        Command::Migration(Migration::Abort { .. } | Migration::ForceComplete { .. }) => Changes,
+        Command::Aggregate(Aggregate::List | Aggregate::Show { .. }) => Reads,
+        Command::Aggregate(
+            Aggregate::Create { .. }
+            | Aggregate::Delete { .. }
+            | Aggregate::AddHost { .. }
+            | Aggregate::RemoveHost { .. }
+            | Aggregate::Set { .. },
+        ) => Changes,
+        Command::AvailabilityZone(AvailabilityZone::List) => Reads,
+        Command::ServerGroup(ServerGroup::List | ServerGroup::Show { .. }) => Reads,
+        Command::ServerGroup(ServerGroup::Create { .. } | ServerGroup::Delete { .. }) => Changes,
+        Command::Policy(Policy::Show { .. }) => Reads,
+        Command::Policy(Policy::Set { .. } | Policy::Unset { .. }) => Changes,
+        Command::Operation(Operation::List { .. } | Operation::Show { .. }) => Reads,
+        Command::Operation(Operation::Wait { .. }) => STREAM,
+        Command::Operation(Operation::Cancel { .. }) => Changes,
+        Command::Cluster(verb) => cluster(verb),
+        Command::Provider(verb) => provider(verb),
+        Command::Placement(Placement::Compare(_)) => Reads,
+        Command::Placement(Placement::Import(_)) => Changes,
+        Command::Class(Class::List) => Reads,
+        Command::Class(Class::Create { .. } | Class::Rename { .. } | Class::Delete { .. }) => {
+            Changes
+        }
+        Command::Trait(Trait::List { .. }) => Reads,
+        Command::Trait(Trait::Create { .. } | Trait::Delete { .. }) => Changes,
+        Command::Watch(_) => STREAM,
+        Command::Audit(Audit::List(_) | Audit::Show { .. }) => Reads,
+        Command::Candidates(_) | Command::Verify(_) | Command::Score(_) | Command::Capacity(_) => {
+            Reads
+        }
+        Command::Balance(args) if args.execute => Changes,
+        Command::Balance(_) => Reads,
+        Command::Volume(verb) => volume(verb),
+        Command::Backup(_)
+        | Command::Fit(_)
+        | Command::Dev(_)
+        | Command::Demo(_)
+        | Command::Replay(_)
+        | Command::Iallocator(_)
+        | Command::Certs(_) => Alone,
+    }
+}
+
+fn host(verb: &Host) -> Verdict {
+    match verb {
+        Host::List { memory: false } | Host::Show { .. } => Reads,
+        Host::List { memory: true } => Live("measured memory is reported to the leader only"),
+        Host::Check(_) => Live("hosts check themselves"),
+        Host::Cordon { .. }
+        | Host::Uncordon { .. }
+        | Host::Moves(_)
+        | Host::Fence { .. }
+        | Host::Remove { .. }
+        | Host::Pmem(HostPmem::WriteOff { .. }) => Changes,
+    }
+}
+
+fn vm(verb: &Vm) -> Verdict {
+    match verb {
+        Vm::List { .. } | Vm::Show { .. } => Reads,
+        Vm::Create(args) if args.validate_only => DECISIONS,
+        Vm::Migrate {
+            validate_only: true,
+            ..
+        } => DECISIONS,
+        Vm::Console { .. } => Live("a console is read at the hypervisor"),
+        Vm::Create(_)
+        | Vm::Migrate { .. }
+        | Vm::Power(_)
+        | Vm::Moves(_)
+        | Vm::SetRestart { .. }
+        | Vm::Delete { .. } => Changes,
+    }
+}
+
+fn cluster(verb: &Cluster) -> Verdict {
+    match verb {
+        Cluster::Status
+        | Cluster::Services
+        | Cluster::RevokedCertificates
+        | Cluster::Recovery(ClusterRecovery::Status) => Reads,
+        Cluster::Memory => Live("it is about the memory of a running scheduler"),
+        Cluster::Backup(_) => Live("a backup is made by a scheduler"),
+        Cluster::Upgrade(Upgrade::Status) => Live("versions are those of running programs"),
+        Cluster::Upgrade(Upgrade::Finalize {
+            validate_only: true,
+            ..
+        }) => DECISIONS,
+        Cluster::Recovery(ClusterRecovery::End { .. })
+        | Cluster::RemoveMember { .. }
+        | Cluster::UpdateMember { .. }
+        | Cluster::TransferLeader { .. }
+        | Cluster::RemoveConductor { .. }
+        | Cluster::RotateGrantKey
+        | Cluster::RevokeCertificate { .. }
+        | Cluster::ReinstateCertificate { .. }
+        | Cluster::Upgrade(Upgrade::Finalize { .. }) => Changes,
+    }
+}
+
+fn provider(verb: &Provider) -> Verdict {
+    match verb {
+        Provider::List(_) | Provider::Show { .. } => Reads,
+        Provider::Watch { .. } => STREAM,
+        Provider::Create { .. }
+        | Provider::Update { .. }
+        | Provider::SetInventories { .. }
+        | Provider::SetTraits { .. }
+        | Provider::SetAggregates { .. }
+        | Provider::Delete { .. } => Changes,
+    }
+}
+
+fn volume(verb: &Volume) -> Verdict {
+    match verb {
+        Volume::List { .. }
+        | Volume::Show { .. }
+        | Volume::Capacity { .. }
+        | Volume::PlanSpace { .. } => Reads,
+        Volume::Create(_) | Volume::Delete { .. } => Changes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::arguments::Arguments;
+
+    fn of(line: &str) -> Verdict {
+        let line = format!("berth --backup x {line}");
+        let arguments = Arguments::try_parse_from(line.split_whitespace());
+        let arguments = arguments.unwrap_or_else(|error| panic!("{line}: {error}"));
+        verdict(&arguments.command)
+    }
+
+    #[test]
+    fn what_reads_the_state_is_answered() {
+        for line in [
+            "vm list",
+            "vm show a",
+            "host list",
+            "host show h1",
+            "audit list",
+            "policy show --host h1",
+            "cluster status",
+            "verify --plan",
+            "balance",
+            "candidates --resources VCPU=1",
+            "volume plan-room x --size 1G",
+        ] {
+            assert_eq!(of(line), Reads, "{line}");
+        }
+    }
+
+    #[test]
+    fn everything_else_is_refused_with_its_reason() {
+        for line in [
+            "vm delete a",
+            "vm create a --flavor x --kernel k --initrd i",
+            "host cordon h1",
+            "balance --execute --yes",
+            "cluster rotate-grant-key",
+            "cluster upgrade finalize",
+            "policy set memory.ratio=1.5",
+        ] {
+            assert_eq!(of(line), Changes, "{line}");
+        }
+        for line in [
+            "watch",
+            "provider watch",
+            "migration watch 6f1c6f0e-3a0e-4c39-8a51-4a8c3b6b1f10",
+            "operation wait 6f1c6f0e-3a0e-4c39-8a51-4a8c3b6b1f10",
+            "vm console a",
+            "vm migrate a --validate-only",
+            "cluster backup y",
+            "cluster memory",
+            "host check h1",
+        ] {
+            assert!(matches!(of(line), Live(_)), "{line}");
+        }
+        for line in ["backup inspect y", "fit", "dev", "demo", "replay y"] {
+            assert_eq!(of(line), Alone, "{line}");
+        }
+    }
+
+    #[test]
+    fn each_refusal_says_what_to_do() {
+        for (line, reason) in [
+            ("berth --backup x vm delete a", NOT_A_READ),
+            ("berth --backup x watch", NOT_IN_A_BACKUP),
+            ("berth --backup x fit", "BACKUP_UNUSED"),
+        ] {
+            let arguments = Arguments::try_parse_from(line.split_whitespace());
+            let refused = check(&arguments.expect(line).command).expect_err(line);
+            assert_eq!(refused.reason, reason, "{line}");
+            assert!(refused.hint.is_some(), "{line}");
+        }
+    }
+}
