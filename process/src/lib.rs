@@ -16,7 +16,7 @@
 //! | [`secrecy`] | no core dumps, files of the user alone |
 //! | [`terminal`] | texts of others as they are shown to people |
 //! | [`socket`] | a Unix socket, for clients on this machine only |
-//! | [`log`] | log lines |
+//! | [`log`], [`recent`] | log lines; the latest ones in memory |
 //! | [`http1`] | HTTP/1.1 for clients outside the cluster, bounded in everything |
 //! | [`server`] | the gRPC server that they all start from, and its reflection |
 //! | `wall_clock` | the wall clock of this machine |
@@ -36,6 +36,7 @@ mod kinds;
 pub mod listening;
 pub mod locations;
 pub mod log;
+pub mod recent;
 pub mod run;
 pub mod schedulers;
 pub mod secrecy;

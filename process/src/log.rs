@@ -5,16 +5,18 @@
 //! escaped by `Fields`, and JSON escapes them in its own way.
 
 use std::error::Error;
-use std::fmt;
 use std::io::IsTerminal as _;
 
 use tracing::field::{Field, Visit};
-use tracing_subscriber::EnvFilter;
 use tracing_subscriber::field::RecordFields;
 use tracing_subscriber::fmt::FormatFields;
 use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, fmt};
 
 use crate::keys::Keys;
+use crate::recent;
 use crate::terminal::escape;
 
 /// The environment variable that overrides the configured filter.
@@ -78,15 +80,19 @@ impl Log {
         // An empty filter, and one that is wrong, are judged as they were written.
         let given = EnvFilter::try_new(&filter).map_err(wrong)?;
         let filter = EnvFilter::try_new(&quiet).unwrap_or(given);
-        let lines = tracing_subscriber::fmt()
+        let lines = fmt::layer()
             .with_writer(std::io::stderr)
             // Colours are for people: a file or a collector of logs gets none.
-            .with_ansi(std::io::stderr().is_terminal())
-            .with_env_filter(filter);
+            .with_ansi(std::io::stderr().is_terminal());
+        let recent = fmt::layer()
+            .with_writer(recent::Writer)
+            .with_ansi(false)
+            .fmt_fields(PlainFields);
+        let registry = tracing_subscriber::registry().with(filter).with(recent);
         // An error means that lines are written already, as by the program that embeds this one.
         let _ = match self.format {
-            LogFormat::Json => lines.json().flatten_event(true).try_init(),
-            LogFormat::Text => lines.fmt_fields(Fields).try_init(),
+            LogFormat::Json => registry.with(lines.json().flatten_event(true)).try_init(),
+            LogFormat::Text => registry.with(lines.fmt_fields(Fields)).try_init(),
         };
         Ok(())
     }
@@ -100,7 +106,11 @@ impl Log {
 struct Fields;
 
 impl<'writer> FormatFields<'writer> for Fields {
-    fn format_fields<R: RecordFields>(&self, writer: Writer<'writer>, fields: R) -> fmt::Result {
+    fn format_fields<R: RecordFields>(
+        &self,
+        writer: Writer<'writer>,
+        fields: R,
+    ) -> std::fmt::Result {
         let mut visitor = FieldVisitor {
             writer,
             is_first: true,
@@ -111,15 +121,30 @@ impl<'writer> FormatFields<'writer> for Fields {
     }
 }
 
+/// As [`Fields`], of the lines in memory: the fields of a span are kept once for each formatter, and with
+/// its colours.
+#[derive(Clone, Copy, Debug)]
+struct PlainFields;
+
+impl<'writer> FormatFields<'writer> for PlainFields {
+    fn format_fields<R: RecordFields>(
+        &self,
+        writer: Writer<'writer>,
+        fields: R,
+    ) -> std::fmt::Result {
+        Fields.format_fields(writer, fields)
+    }
+}
+
 struct FieldVisitor<'writer> {
     writer: Writer<'writer>,
     is_first: bool,
     /// The first failure; nothing is written after it.
-    result: fmt::Result,
+    result: std::fmt::Result,
 }
 
 impl FieldVisitor<'_> {
-    fn write(&mut self, name: &str, value: &str) -> fmt::Result {
+    fn write(&mut self, name: &str, value: &str) -> std::fmt::Result {
         if !std::mem::take(&mut self.is_first) {
             self.writer.write_char(' ')?;
         }
@@ -136,7 +161,7 @@ impl FieldVisitor<'_> {
 }
 
 impl Visit for FieldVisitor<'_> {
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
         // Lines of libraries that use the crate `log` have their file and line in such fields.
         if self.result.is_ok() && !field.name().starts_with("log.") {
             let name = field.name().trim_start_matches("r#");

@@ -106,6 +106,8 @@ pub(super) const TABLE: &[Row] = &[
             ("EndRecovery", O),
             ("RevokeCertificate", O),
             ("ReinstateCertificate", O),
+            // Log lines name users, hosts and addresses.
+            ("GetDiagnostics", O),
             // It holds everything that is replicated, the key of grants among it.
             ("Backup", O),
             // Every program refuses what is listed.

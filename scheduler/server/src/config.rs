@@ -4,6 +4,7 @@
 //! all of them at once. The sample under `deploy/` holds every key with its default.
 
 mod backups;
+pub(crate) mod settings;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

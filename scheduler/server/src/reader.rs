@@ -182,6 +182,7 @@ fn context(
         contacts: Contacts::default(),
         dialer,
         scheduled_backups: None,
+        settings: Vec::new(),
     })
 }
 

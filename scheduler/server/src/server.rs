@@ -50,7 +50,7 @@ use crate::backup::content::Origin;
 use crate::backup::schedule::{self, Schedule};
 use crate::backup::status::SharedStatus;
 use crate::backup::store::BackupStore;
-use crate::config::Config;
+use crate::config::{Config, settings};
 use crate::contact::Contacts;
 use crate::error::Error;
 use crate::expelled::Others;
@@ -140,7 +140,7 @@ impl Scheduler {
         let tls = encryption.open(Role::Scheduler, &advertise, |_| Ok(()));
         let tls = tls.map_err(Error::Certificates)?;
         let dialer = Dialer::new(tls.clone());
-        let runtime = member::open(&config, settings(&config), &advertise, &dialer).await?;
+        let runtime = member::open(&config, replica_settings(&config), &advertise, &dialer).await?;
         let identity = runtime.identity();
         tracing::info!(
             member = identity.member_id,
@@ -266,6 +266,7 @@ impl Scheduler {
             dialer: Dialer::new(self.tls.clone()),
             contacts: Contacts::default(),
             addresses: known.addresses.clone(),
+            settings: settings::settings(&self.config),
         });
         let feed = spawn(feed.follow(handle.watch()));
         let duties = duties::run(context.clone(), self.tls.clone(), stopping.clone());
@@ -429,7 +430,7 @@ fn two_elections(config: &Config) -> Duration {
         * u32::try_from(config.raft_election_ticks * 4).unwrap_or(u32::MAX)
 }
 
-fn settings(config: &Config) -> Settings {
+fn replica_settings(config: &Config) -> Settings {
     let mut settings = Settings {
         tick: Duration::from_millis(config.raft_tick_ms),
         ..Settings::default()

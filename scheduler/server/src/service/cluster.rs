@@ -29,7 +29,7 @@ use uuid::Uuid;
 use super::backup::BackupStream;
 use super::context::Context;
 use super::keyed::{open, own_service};
-use super::{backup, list, recovery_status, refusal, retained, revocation};
+use super::{backup, diagnostics, list, recovery_status, refusal, retained, revocation};
 use crate::join::without_scheme;
 use crate::membership::{At, Members, at_other_address, expect_version, has_taken_over};
 use crate::{addresses, dead_members, grants};
@@ -166,6 +166,14 @@ impl ClusterService for ClusterApi {
             recovery: recovery.as_ref().map(Into::into),
             failures_tolerated: self.failures_tolerated(&state),
         }))
+    }
+
+    async fn get_diagnostics(
+        &self,
+        request: Request<v1::GetDiagnosticsRequest>,
+    ) -> Result<Response<v1::GetDiagnosticsResponse>, Status> {
+        let since = request.into_inner().log_since;
+        Ok(Response::new(diagnostics::to_wire(&self.0, since)?))
     }
 
     async fn join_cluster(

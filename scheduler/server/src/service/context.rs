@@ -19,7 +19,7 @@ use berth_domain::id::TimeMs;
 use berth_domain::operation::Operation;
 use berth_domain::refusal::Refusal;
 use berth_domain::version::{CLUSTER_TOO_OLD, ServiceVersion};
-use berth_process::BoxFuture;
+use berth_process::{BoxFuture, recent};
 use berth_proto::client::Dialer;
 use berth_proto::consistency::Staleness;
 use berth_proto::operation::v1::{GrantTerms, SignedGrant};
@@ -86,6 +86,8 @@ pub(crate) struct Setup {
     pub(crate) dialer: Dialer,
     /// How scheduled backups went; absent if none are scheduled.
     pub(crate) scheduled_backups: Option<SharedStatus>,
+    /// The configuration in force, for support; no value of it is a secret.
+    pub(crate) settings: Vec<(&'static str, String)>,
 }
 
 /// How often, and how far apart, a new cluster is polled for its bootstrap.
@@ -271,13 +273,21 @@ impl Context {
         guard.unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns the configuration in force.
+    pub(super) fn settings(&self) -> &[(&'static str, String)] {
+        &self.inner.setup.settings
+    }
+
     /// Returns what this process retains beside the replica.
     pub(super) fn retained(&self) -> Vec<Retained> {
         let refusals = self.refusals().retained();
+        let log = recent::size();
+        let log = Retained::counted("log_lines", log.lines, recent::LINES_MAX)
+            .with_bytes(log.bytes as u64, recent::BYTES_MAX as u64);
         self.feed()
             .retained()
             .into_iter()
-            .chain([refusals])
+            .chain([refusals, log])
             .collect()
     }
 

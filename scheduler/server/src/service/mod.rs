@@ -11,6 +11,7 @@
 //! | [`write`] | the writes of counted placement as commands, alone and in batches |
 //! | [`stale`] | reads that this member answers alone, and what their answers are worth |
 //! | [`backup`] | a backup of this member's state, as a stream |
+//! | [`diagnostics`] | what this member states of itself for support |
 //! | [`recovery`], [`recovery_status`] | what agents report while the cluster recovers, and how far that is |
 //! | [`filter`] | the filters of provider lists |
 //! | [`query`], [`candidates`], [`explanation`] | allocation candidates, and why there are none |
@@ -25,6 +26,7 @@ mod candidates;
 mod catalog;
 mod cluster;
 mod context;
+mod diagnostics;
 mod events;
 mod explanation;
 mod filter;

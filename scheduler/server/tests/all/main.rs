@@ -43,6 +43,7 @@ mod backup;
 mod candidates;
 mod common;
 mod dead_members;
+mod diagnostics;
 mod events;
 mod feed;
 mod growth;

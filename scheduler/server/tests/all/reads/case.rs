@@ -72,9 +72,10 @@ const WRITES: [&str; 38] = [
     "Write",
 ];
 
-const OWN: [&str; 3] = [
+const OWN: [&str; 4] = [
     "/berth.cluster.v1.ClusterService/Backup",
     "/berth.cluster.v1.ClusterService/GetClusterStatus",
+    "/berth.cluster.v1.ClusterService/GetDiagnostics",
     "/berth.cluster.v1.ClusterService/WaitLeader",
 ];
 
