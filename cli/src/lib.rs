@@ -60,6 +60,7 @@ pub mod server_group;
 pub mod session;
 pub mod sides;
 pub mod stale;
+mod support;
 pub mod traits;
 pub mod vm;
 pub mod volume;

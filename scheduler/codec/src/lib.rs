@@ -27,7 +27,7 @@ pub use admit::admit;
 pub use command::{decode_command, encode_command};
 pub use key::{Watched, decode_watched_key, encode_key, table_name};
 pub use outcome::{decode_outcome, encode_outcome};
-pub use row::{decode_row, encode_change, encode_row};
+pub use row::{decode_row, decode_value, encode_change, encode_row};
 
 use berth_proto::convert::Invalid;
 

@@ -44,10 +44,7 @@ pub fn encode_change(change: &Change) -> RowChange {
 ///
 /// When this build does not know the row or a part of it, or when it is under another row's key.
 pub fn decode_row(stored: &StoredRow) -> Result<Row, CodecError> {
-    let what = "row";
-    let wire = v1::Row::decode(stored.value.clone())
-        .map_err(|source| CodecError::Wire { what, source })?;
-    let row = read(wire).map_err(|source| CodecError::Field { what, source })?;
+    let row = decode_value(stored.value.clone())?;
     let key = row.key();
     if encode_key(&key) != stored.key {
         return Err(CodecError::Misplaced {
@@ -55,6 +52,17 @@ pub fn decode_row(stored: &StoredRow) -> Result<Row, CodecError> {
         });
     }
     Ok(row)
+}
+
+/// Returns the row with this value, whatever its key is: of one whose names were changed, that is another.
+///
+/// # Errors
+///
+/// When this build does not know the row or a part of it.
+pub fn decode_value(value: Bytes) -> Result<Row, CodecError> {
+    let what = "row";
+    let wire = v1::Row::decode(value).map_err(|source| CodecError::Wire { what, source })?;
+    read(wire).map_err(|source| CodecError::Field { what, source })
 }
 
 fn encode_value(row: &Row) -> Bytes {
