@@ -27,6 +27,7 @@ pub use self::policy::{Aggregate, AvailabilityZone, Policy, PolicyScope, ServerG
 pub use self::power::Power;
 pub use self::replay::Replay;
 pub use self::restart::Restart;
+pub use self::support::{Support, SupportBundle};
 pub use self::transfer::Transfer;
 pub use self::volume::{Volume, VolumeCreate};
 pub use self::watch::{Watch, WatchKind};
@@ -44,6 +45,7 @@ mod policy;
 mod power;
 mod replay;
 mod restart;
+mod support;
 mod transfer;
 mod volume;
 mod watch;
@@ -238,6 +240,9 @@ pub enum Command {
     Replay(Box<Replay>),
     /// Answer an allocation request of Ganeti
     Iallocator(Iallocator),
+    /// Collect what helps to find a fault
+    #[command(subcommand)]
+    Support(Support),
     /// Create, renew and show TLS certificates
     #[command(subcommand)]
     Certs(Certs),

@@ -154,7 +154,7 @@ async fn refused(
 }
 
 /// Reads a moment, or how long ago it was.
-fn since(text: &str) -> anyhow::Result<Timestamp> {
+pub(crate) fn since(text: &str) -> anyhow::Result<Timestamp> {
     if let Ok(at) = text.parse::<Timestamp>() {
         return Ok(at);
     }

@@ -8,6 +8,7 @@
 //! | `provider`, `class`, `traits` (traits), `candidates` | the nouns of counted placement |
 //! | [`stale`], [`reading`] | reads that one scheduler answers alone, and which commands make them |
 //! | [`offline`] | reads from files of backups instead of schedulers |
+//! | [`support`] | support bundles |
 //! | [`sides`] | which end of a migration each claim is on |
 //! | [`placement`] | taking over what another Placement holds |
 //! | [`planner`] | what would be survived, balanced, and what still fits; for Ganeti's files too |
@@ -60,7 +61,7 @@ pub mod server_group;
 pub mod session;
 pub mod sides;
 pub mod stale;
-mod support;
+pub mod support;
 pub mod traits;
 pub mod vm;
 pub mod volume;
@@ -167,6 +168,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Iallocator(args) => planner::text::iallocator(args),
         Command::Backup(command) => backup::run(command, session.output),
         Command::Replay(args) => replay::run(&args, session.output),
+        Command::Support(command) => support::run(&session, command).await,
         Command::Certs(command) => certs::run(command, session.output),
         Command::Volume(command) => volume::run(&session, command).await,
     }

@@ -242,6 +242,12 @@ impl Session {
         !self.is_offline() && self.source().as_ref().is_none_or(Source::has_leader)
     }
 
+    /// Returns the URL of a scheduler's address.
+    #[must_use]
+    pub fn url(&self, address: &str) -> String {
+        url(self.scheduler.dialer(), address)
+    }
+
     /// Returns whether files are read instead of schedulers.
     #[must_use]
     pub fn is_offline(&self) -> bool {

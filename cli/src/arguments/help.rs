@@ -28,7 +28,9 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Hosts", &["host", "aggregate", "availability-zone"]),
     (
         "Cluster",
-        &["cluster", "backup", "policy", "watch", "audit", "certs"],
+        &[
+            "cluster", "backup", "policy", "watch", "audit", "support", "certs",
+        ],
     ),
     (
         "Placement",

@@ -108,6 +108,7 @@ fn verdict(command: &Command) -> Verdict {
         Command::Trait(Trait::Create { .. } | Trait::Delete { .. }) => Changes,
         Command::Watch(_) => STREAM,
         Command::Audit(Audit::List(_) | Audit::Show { .. }) => Reads,
+        Command::Support(_) => Live("a bundle is made of what schedulers answer"),
         Command::Candidates(_) | Command::Verify(_) | Command::Score(_) | Command::Capacity(_) => {
             Reads
         }

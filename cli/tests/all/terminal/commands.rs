@@ -135,6 +135,10 @@ pub(super) const ELSEWHERE: &[(&str, &str)] = &[
         "cluster backup",
         "shows numbers and the file that was named; tested with schedulers",
     ),
+    (
+        "support bundle",
+        "shows numbers and the file that was named; tested with schedulers",
+    ),
     ("backup inspect", "calls no server"),
     ("backup verify", "calls no server"),
     ("replay", "calls no server"),
