@@ -70,7 +70,9 @@ standard error, behind the progress:
 and that a read is stale is one too:
   {\"stale\": {\"address\", \"member_id\", \"revision\", \"age_ms\", \"leader_id\", …}}
 as is that a backup is read:
-  {\"backup\": {\"files\", \"cluster_id\", \"revision\", \"time_ms\"}}")]
+  {\"backup\": {\"files\", \"cluster_id\", \"revision\", \"time_ms\"}}
+or a support bundle:
+  {\"bundle\": {\"file\", \"cluster_id\", \"created_ms\", \"revision\", …}}")]
 pub struct Arguments {
     /// Options of every command.
     #[command(flatten)]
@@ -135,6 +137,11 @@ pub struct Global {
     /// state is shown. For commands that only read.
     #[arg(long, global = true, value_name = "FILE", help_heading = help::GLOBAL)]
     pub backup: Vec<PathBuf>,
+    /// File of a support bundle to read instead of the schedulers
+    ///
+    /// No scheduler is called; standard error states what is shown. For commands that only read.
+    #[arg(long, global = true, value_name = "FILE", help_heading = help::GLOBAL)]
+    pub bundle: Option<PathBuf>,
     /// Revision, or time as 2026-11-27T18:42:31Z, to read the state of
     ///
     /// Goes with --backup. Without it, the state at the end of the last file is read.
@@ -146,6 +153,12 @@ pub struct Global {
 }
 
 impl Global {
+    /// Returns whether files are read instead of schedulers.
+    #[must_use]
+    pub fn reads_files(&self) -> bool {
+        !self.backup.is_empty() || self.bundle.is_some()
+    }
+
     /// Opens the certificates that were given; nothing if none were.
     ///
     /// # Errors

@@ -135,13 +135,13 @@ async fn list(session: &Session, args: AuditList) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns what was refused; nothing of a backup, which has the audit log only.
+/// Returns what was refused; nothing of a state, which has the audit log only.
 async fn refused(
     session: &Session,
     page_size: i32,
     filter: AuditFilter,
 ) -> anyhow::Result<Vec<Refused>> {
-    if session.is_offline() {
+    if session.reads_state() {
         return Ok(Vec::new());
     }
     let request = ListRefusalsRequest {

@@ -189,7 +189,7 @@ async fn status(session: &mut Session) -> anyhow::Result<()> {
         rows,
         "no members",
     );
-    if leader.is_none() && !session.is_offline() {
+    if leader.is_none() && !session.reads_state() {
         output::message(format!(
             "member {} is not the leader, and no leader answers: the progress of the others is unknown",
             status.member_id
@@ -247,17 +247,17 @@ fn version_of(member: &Member) -> Option<ServiceVersion> {
     (member.service_version > 0).then_some(ServiceVersion(member.service_version))
 }
 
-/// Returns what has answered: over a backup it is no member.
+/// Returns what has answered: over the state of a file it is no member.
 fn answered_by(session: &Session, status: &GetClusterStatusResponse) -> String {
-    match session.is_offline() {
-        true => "the backup".to_owned(),
+    match session.reads_state() {
+        true => "the file".to_owned(),
         false => format!("member {}", status.member_id),
     }
 }
 
 /// Returns what a running member states about itself, which no backup has.
 fn of_member(session: &Session, line: String) -> String {
-    match session.is_offline() {
+    match session.reads_state() {
         true => "-".to_owned(),
         false => line,
     }
@@ -329,11 +329,11 @@ async fn leader_status(
     session: &Session,
     status: &GetClusterStatusResponse,
 ) -> Option<GetClusterStatusResponse> {
-    if session.is_offline() {
-        return None;
-    }
     if status.leader_id == status.member_id {
         return Some(status.clone());
+    }
+    if session.is_offline() {
+        return None;
     }
     let get_status = |channel| async move {
         let request = GetClusterStatusRequest {};

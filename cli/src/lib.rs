@@ -7,7 +7,7 @@
 //! | `host`, `flavor`, `pci_alias`, `vm`, `migration`, `operation`, `server_group`, `aggregate`, `policy`, `cluster`, `volume` | one noun each |
 //! | `provider`, `class`, `traits` (traits), `candidates` | the nouns of counted placement |
 //! | [`stale`], [`reading`] | reads that one scheduler answers alone, and which commands make them |
-//! | [`offline`] | reads from files of backups instead of schedulers |
+//! | [`files`], [`offline`] | backups and support bundles that are read instead of schedulers |
 //! | [`support`] | support bundles |
 //! | [`sides`] | which end of a migration each claim is on |
 //! | [`placement`] | taking over what another Placement holds |
@@ -39,6 +39,7 @@ pub mod demo;
 pub mod dev;
 pub mod drained;
 pub mod draw;
+pub mod files;
 pub mod fit;
 pub mod flavor;
 pub mod host;
@@ -77,7 +78,6 @@ use berth_process::error_chain;
 use clap::Parser as _;
 
 use crate::arguments::{Arguments, Command};
-use crate::offline::Offline;
 use crate::output::Format;
 use crate::session::Session;
 
@@ -129,10 +129,10 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
 }
 
 async fn run(arguments: Arguments) -> anyhow::Result<()> {
-    offline::check(&arguments.global)?;
-    if !arguments.global.backup.is_empty() {
+    files::check(&arguments.global)?;
+    if arguments.global.reads_files() {
         // Before a file is opened.
-        offline::commands::check(&arguments.command)?;
+        files::commands::check(&arguments.command, &arguments.global)?;
     }
     if let Command::Certs(command) = arguments.command {
         // `berth certs` makes certificates, so there may be none yet.
@@ -178,7 +178,12 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
 fn session(arguments: &Arguments) -> anyhow::Result<Session> {
     let global = &arguments.global;
     if !global.backup.is_empty() {
-        let offline = Offline::load(&global.backup, global.at.as_ref())?;
+        let offline = files::load(&global.backup, global.at.as_ref())?;
+        return Session::of_files(offline, global.output);
+    }
+    if let Some(bundle) = &global.bundle {
+        let prefers_state = files::commands::prefers_state(&arguments.command);
+        let offline = files::of_bundle(bundle, prefers_state)?;
         return Session::of_files(offline, global.output);
     }
     let alone = matches!(

@@ -1,124 +1,94 @@
-//! Reads from files of backups instead of schedulers: `berth --backup FILE… vm list`.
+//! Reads from a server of this process, which has what files hold.
 //!
-//! ```text
-//!   files ─▶ verified state at a moment ─▶ services that read, in this process ─▶ the same commands
-//! ```
+//! Not here: which files, and what serves them ([`files`](crate::files)).
 //!
-//! | module | contents |
-//! |---|---|
-//! | [`commands`] | which commands are answered so, and why others are not |
-//!
-//! Invariant: no scheduler is called, whatever the addresses say; and standard error states which state is
-//! shown before anything of it is printed.
+//! Invariant: no scheduler is called, whatever the addresses say; and standard error states what is shown
+//! before anything of it is printed.
 
-pub(crate) mod commands;
-
-use std::path::{Path, PathBuf};
+use std::any::Any;
+use std::path::PathBuf;
 use std::sync::Once;
 
-use anyhow::Context as _;
 use berth_domain::id::TimeMs;
 use berth_domain::refusal::{Code, Refusal};
-use berth_domain::version::ServiceVersion;
 use berth_proto::client::Dialer;
 use berth_proto::consistency::{Consistency, ReadChannel};
 use berth_proto::status::from_status;
-use berth_scheduler::history::{self, History};
-use berth_scheduler::moment::Moment;
-use berth_scheduler::reader::{Origin, Reader};
 use berth_tls::Expected;
+use prost_types::Timestamp;
 use serde_json::json;
 use tonic::transport::Channel;
 use tonic::{Response, Status};
 
-use crate::arguments::Global;
-use crate::backup::{open, refusal};
-use crate::migration::time;
 use crate::output::{self, Format};
 
 /// The address by which the services of this process are called. Every address leads there.
 pub(crate) const ADDRESS: &str = "http://offline";
+/// The reason of what only a running cluster has.
+pub(crate) const NOT_IN_A_BACKUP: &str = "NOT_IN_A_BACKUP";
+/// The reason of what would change something.
+const NOT_A_READ: &str = "BACKUP_NOT_A_READ";
 
-/// The services over the state of files.
+/// Services over files, in this process.
 #[derive(Debug)]
 pub struct Offline {
-    reader: Reader,
+    dialer: Dialer,
     channel: Channel,
     shown: Shown,
     reported: Once,
+    /// What serves, as long as this is kept.
+    _served: Box<dyn Any + Send + Sync>,
 }
 
 /// What is shown.
 #[derive(Clone, Debug)]
-struct Shown {
-    files: Vec<PathBuf>,
-    cluster_id: String,
-    revision: u64,
-    time: TimeMs,
+pub(crate) struct Shown {
+    pub(crate) files: Vec<PathBuf>,
+    pub(crate) cluster_id: String,
+    /// The revision and time of the state, if a state is shown.
+    pub(crate) at: Option<(u64, TimeMs)>,
+    /// When the bundle was made, and whether hashes stand for names, if it is one.
+    pub(crate) bundle: Option<(TimeMs, bool)>,
 }
 
-/// Refuses what goes with `--backup` only, and what does not go with it.
-///
-/// # Errors
-///
-/// The combination that makes no sense.
-pub fn check(global: &Global) -> Result<(), Refusal> {
-    let refused = |message: &str, hint: &str| {
-        let refusal = Refusal::new(Code::InvalidArgument, "OPTIONS_CONTRADICT", message);
-        Err(refusal.with_hint(hint))
-    };
-    match (global.backup.is_empty(), &global.at, global.stale) {
-        (true, Some(_), _) => refused("--at needs --backup", "name the files with --backup"),
-        (false, _, true) => refused(
-            "--stale and --backup contradict each other: no scheduler is called",
-            "give one of the two",
-        ),
-        (true, None, _) | (false, _, false) => Ok(()),
-    }
+/// Returns the refusal of a command that would change something.
+pub(crate) fn not_a_read() -> Refusal {
+    let message = "--backup and --bundle are for commands that only read: files are never changed";
+    Refusal::new(Code::InvalidArgument, NOT_A_READ, message)
+        .with_hint("repeat the command without the option; nothing was changed")
 }
 
 impl Offline {
-    /// Loads the state at a moment, or at the end of the last file, and serves it in this process.
+    /// Returns the services that this dialer reaches, which `served` keeps running.
     ///
     /// # Errors
     ///
-    /// Why a file is refused.
-    pub fn load(files: &[PathBuf], at: Option<&Moment>) -> anyhow::Result<Self> {
-        let mut history = History::new(ServiceVersion::CURRENT, at.cloned());
-        let mut origin = None;
-        for path in files {
-            let reader = open(path)?;
-            origin = Some(Origin::of(reader.header()));
-            let added = history.add(reader);
-            added.map_err(|error| of_history(path, &error))?;
-        }
-        let last = files.last().map_or(Path::new(""), PathBuf::as_path);
-        let verified = history.finish();
-        let verified = verified.map_err(|error| of_history(last, &error))?;
-        let origin = origin.context("no file was named")?;
-        let state = verified.machine.state();
-        let shown = Shown {
-            files: files.to_owned(),
-            cluster_id: origin.cluster_id.clone(),
-            revision: state.revision(),
-            time: state.time(),
-        };
-        let reader = Reader::start(verified, &origin)?;
-        let channel = reader.dialer().channel(ADDRESS, Expected::AnyServer)?;
+    /// None that is to be expected.
+    pub(crate) fn new(
+        dialer: Dialer,
+        served: impl Any + Send + Sync,
+        shown: Shown,
+    ) -> anyhow::Result<Self> {
         Ok(Self {
-            reader,
-            channel,
+            channel: dialer.channel(ADDRESS, Expected::AnyServer)?,
+            dialer,
             shown,
             reported: Once::new(),
+            _served: Box::new(served),
         })
     }
 
-    /// Returns a dialer by which every address is this state.
-    pub(crate) fn dialer(&self) -> Dialer {
-        self.reader.dialer()
+    /// Returns whether a state answers, which has only what is replicated.
+    pub(crate) fn is_state(&self) -> bool {
+        self.shown.at.is_some()
     }
 
-    /// Reads from the state, after it was reported which one it is.
+    /// Returns a dialer by which every address is this process.
+    pub(crate) fn dialer(&self) -> Dialer {
+        self.dialer.clone()
+    }
+
+    /// Reads from the files, after it was reported what they show.
     ///
     /// # Errors
     ///
@@ -148,35 +118,34 @@ impl Shown {
 
     fn sentence(&self) -> String {
         let files: Vec<String> = self.files.iter().map(|f| f.display().to_string()).collect();
-        format!(
-            "read from {}: the state at revision {} of {}; later changes are missing, and whether hosts \
-             are up is unknown",
-            files.join(", "),
-            self.revision,
-            time(self.time)
-        )
+        let files = files.join(", ");
+        let made = self.bundle.map_or_else(String::new, |(at, is_hashed)| {
+            let hashed = if is_hashed {
+                ", with hashes for names"
+            } else {
+                ""
+            };
+            format!(", a support bundle of {}{hashed}", time(at))
+        });
+        match self.at {
+            Some((revision, at)) => format!(
+                "read from {files}{made}: the state at revision {revision} of {}; later changes are \
+                 missing, and whether hosts are up is unknown",
+                time(at)
+            ),
+            None => format!("read from {files}{made}: what the schedulers answered then"),
+        }
     }
 
     fn to_json(&self) -> serde_json::Value {
-        json!({"backup": {
-            "files": self.files,
-            "cluster_id": self.cluster_id,
-            "revision": self.revision,
-            "time_ms": self.time.0,
-        }})
-    }
-}
-
-/// Returns the refusal of files that give no state.
-fn of_history(path: &Path, error: &history::Error) -> Refusal {
-    match error {
-        history::Error::Verify(error) => refusal::of_verify(path, error),
-        history::Error::Later(_) | history::Error::NotReached(_) => {
-            let message = format!("{} does not have that moment: {error}", path.display());
-            let refusal = Refusal::new(Code::FailedPrecondition, "BACKUP_OUT_OF_RANGE", message);
-            refusal.with("file", path.display()).with_hint(
-                "name a moment between the full backup and the end of the last increment",
-            )
+        let revision = self.at.map(|(revision, _)| revision);
+        let time_ms = self.at.map(|(_, at)| at.0);
+        match self.bundle {
+            None => json!({"backup": {"files": self.files, "cluster_id": self.cluster_id,
+                "revision": revision, "time_ms": time_ms}}),
+            Some((created, is_hashed)) => json!({"bundle": {"file": self.files.first(),
+                "cluster_id": self.cluster_id, "created_ms": created.0, "names_hashed": is_hashed,
+                "revision": revision, "time_ms": time_ms}}),
         }
     }
 }
@@ -185,12 +154,18 @@ fn of_history(path: &Path, error: &history::Error) -> Refusal {
 fn of_services(refusal: Refusal) -> Refusal {
     match &*refusal.reason {
         "NOT_LEADER" | "NO_LEADER" => {
-            let message = "this is not in a backup: only the leader of a running cluster has it";
-            Refusal::new(Code::FailedPrecondition, commands::NOT_IN_A_BACKUP, message)
-                .with_hint("repeat the command without --backup")
+            let message = "this is in no state: only the leader of a running cluster has it";
+            Refusal::new(Code::FailedPrecondition, NOT_IN_A_BACKUP, message)
+                .with_hint("repeat the command at a running cluster")
         }
         _ => refusal,
     }
+}
+
+/// Returns a time for people.
+fn time(at: TimeMs) -> String {
+    let seconds = i64::try_from(at.0 / 1000).unwrap_or(i64::MAX);
+    Timestamp { seconds, nanos: 0 }.to_string()
 }
 
 #[cfg(test)]
@@ -202,8 +177,8 @@ mod tests {
         let shown = Shown {
             files: vec!["a.backup".into(), "b.backup".into()],
             cluster_id: "c".to_owned(),
-            revision: 1977,
-            time: TimeMs(1_000),
+            at: Some((1977, TimeMs(1_000))),
+            bundle: None,
         };
         assert_eq!(
             shown.sentence(),
@@ -213,5 +188,16 @@ mod tests {
         let expected = json!({"backup": {"files": ["a.backup", "b.backup"], "cluster_id": "c",
             "revision": 1977, "time_ms": 1000}});
         assert_eq!(shown.to_json(), expected);
+        let bundle = Shown {
+            files: vec!["x.tar".into()],
+            at: None,
+            bundle: Some((TimeMs(2_000), true)),
+            ..shown
+        };
+        assert_eq!(
+            bundle.sentence(),
+            "read from x.tar, a support bundle of 1970-01-01T00:00:02Z, with hashes for names: what the \
+             schedulers answered then"
+        );
     }
 }

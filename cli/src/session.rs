@@ -239,7 +239,13 @@ impl Session {
     /// a scheduler that knows no leader.
     #[must_use]
     pub fn knows_liveness(&self) -> bool {
-        !self.is_offline() && self.source().as_ref().is_none_or(Source::has_leader)
+        !self.reads_state() && self.source().as_ref().is_none_or(Source::has_leader)
+    }
+
+    /// Returns whether the state of a file is read, which has only what is replicated.
+    #[must_use]
+    pub fn reads_state(&self) -> bool {
+        self.offline.as_ref().is_some_and(Offline::is_state)
     }
 
     /// Returns the URL of a scheduler's address.
@@ -262,7 +268,7 @@ impl Session {
     /// Refuses what needs a running cluster, where files are read.
     fn check_running(&self) -> Result<(), Refusal> {
         match self.is_offline() {
-            true => Err(offline::commands::not_a_read()),
+            true => Err(offline::not_a_read()),
             false => Ok(()),
         }
     }

@@ -21,9 +21,7 @@ mod calls;
 mod collect;
 mod manifest;
 mod messages;
-#[expect(dead_code, reason = "bundles are read with it")]
 pub(crate) mod open;
-#[expect(dead_code, reason = "bundles are read with it")]
 pub(crate) mod recorded;
 mod redact;
 mod state;

@@ -21,6 +21,7 @@ consoles. Without --hash-names it holds names and addresses.
 Examples:
   berth support bundle case7.tar --since 24h
   berth support bundle case7.tar --with-state --hash-names
+  berth --bundle case7.tar cluster status
 
 An operator's certificate is needed. See docs/support-bundle.md.")]
 pub struct SupportBundle {

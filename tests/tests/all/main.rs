@@ -39,6 +39,7 @@ mod scenarios_vm_volumes;
 mod scenarios_volumes;
 mod self_fence;
 mod stale_reads;
+mod support;
 mod tls;
 mod upgrade;
 mod watch;

@@ -1,4 +1,4 @@
-//! Which commands are answered from a backup, and why others are not.
+//! Which commands are answered from files, and why others are not.
 //!
 //! Not here: how a command is answered. Every verb is named, so that a new one needs a decision.
 //!
@@ -13,16 +13,18 @@ use crate::arguments::{
     Upgrade, Vm, Volume,
 };
 
-/// The reason of what only a running cluster has.
-pub(crate) const NOT_IN_A_BACKUP: &str = "NOT_IN_A_BACKUP";
-/// The reason of what would change something.
-const NOT_A_READ: &str = "BACKUP_NOT_A_READ";
+use crate::arguments::Global;
+use crate::offline::{NOT_IN_A_BACKUP, not_a_read};
 
-/// Whether a command is answered from a backup.
+/// Whether a command is answered from files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     /// It reads the state.
     Reads,
+    /// It reads what is in the state, and more of which at a running scheduler.
+    Status,
+    /// It shows what no state has, and a support bundle does; in a backup it is missing for this reason.
+    Measured(&'static str),
     /// It would change something.
     Changes,
     /// It shows what only a running cluster has: this.
@@ -31,42 +33,50 @@ enum Verdict {
     Alone,
 }
 
-use Verdict::{Alone, Changes, Live, Reads};
+use Verdict::{Alone, Changes, Live, Measured, Reads, Status};
 
 const DECISIONS: Verdict = Live("decisions are made by the leader and its hosts");
 const STREAM: Verdict = Live("nothing happens in a backup");
 
-/// Refuses a command that is not answered from a backup.
+/// Refuses a command that is not answered from the files of these options.
 ///
 /// # Errors
 ///
 /// Why it is not.
-pub(crate) fn check(command: &Command) -> Result<(), Refusal> {
+pub(crate) fn check(command: &Command, global: &Global) -> Result<(), Refusal> {
+    let option = match global.bundle {
+        Some(_) => "--bundle",
+        None => "--backup",
+    };
     match verdict(command) {
-        Reads => Ok(()),
+        Reads | Status => Ok(()),
+        Measured(_) if global.bundle.is_some() => Ok(()),
         Changes => Err(not_a_read()),
-        Live(why) => {
-            let message = format!("--backup does not answer this command: {why}");
+        Live(why) | Measured(why) => {
+            let message = format!("{option} does not answer this command: {why}");
             Err(
                 Refusal::new(Code::InvalidArgument, NOT_IN_A_BACKUP, message)
-                    .with_hint("repeat the command without --backup"),
+                    .with_hint(format!("repeat the command without {option}")),
             )
         }
         Alone => {
-            let message = "--backup has no meaning for this command, which calls no scheduler";
+            let message =
+                format!("{option} has no meaning for this command, which calls no scheduler");
             Err(
                 Refusal::new(Code::InvalidArgument, "BACKUP_UNUSED", message)
-                    .with_hint("repeat the command without --backup"),
+                    .with_hint(format!("repeat the command without {option}")),
             )
         }
     }
 }
 
-/// Returns the refusal of a command that would change something.
-pub(crate) fn not_a_read() -> Refusal {
-    let message = "--backup is for commands that only read: a backup is never changed";
-    Refusal::new(Code::InvalidArgument, NOT_A_READ, message)
-        .with_hint("repeat the command without --backup; nothing was changed")
+/// Returns whether a bundle with a state answers a command from it, rather than from what its schedulers
+/// answered.
+pub(crate) fn prefers_state(command: &Command) -> bool {
+    match verdict(command) {
+        Reads => true,
+        Status | Measured(_) | Changes | Live(_) | Alone => false,
+    }
 }
 
 fn verdict(command: &Command) -> Verdict {
@@ -107,7 +117,9 @@ fn verdict(command: &Command) -> Verdict {
         Command::Trait(Trait::List { .. }) => Reads,
         Command::Trait(Trait::Create { .. } | Trait::Delete { .. }) => Changes,
         Command::Watch(_) => STREAM,
-        Command::Audit(Audit::List(_) | Audit::Show { .. }) => Reads,
+        // Refusals are in no state.
+        Command::Audit(Audit::List(_)) => Status,
+        Command::Audit(Audit::Show { .. }) => Reads,
         Command::Support(_) => Live("a bundle is made of what schedulers answer"),
         Command::Candidates(_) | Command::Verify(_) | Command::Score(_) | Command::Capacity(_) => {
             Reads
@@ -128,7 +140,7 @@ fn verdict(command: &Command) -> Verdict {
 fn host(verb: &Host) -> Verdict {
     match verb {
         Host::List { memory: false } | Host::Show { .. } => Reads,
-        Host::List { memory: true } => Live("measured memory is reported to the leader only"),
+        Host::List { memory: true } => Measured("measured memory is reported to the leader only"),
         Host::Check(_) => Live("hosts check themselves"),
         Host::Cordon { .. }
         | Host::Uncordon { .. }
@@ -162,10 +174,10 @@ fn cluster(verb: &Cluster) -> Verdict {
         Cluster::Status
         | Cluster::Services
         | Cluster::RevokedCertificates
-        | Cluster::Recovery(ClusterRecovery::Status) => Reads,
-        Cluster::Memory => Live("it is about the memory of a running scheduler"),
+        | Cluster::Recovery(ClusterRecovery::Status) => Status,
+        Cluster::Memory => Measured("it is about the memory of a running scheduler"),
         Cluster::Backup(_) => Live("a backup is made by a scheduler"),
-        Cluster::Upgrade(Upgrade::Status) => Live("versions are those of running programs"),
+        Cluster::Upgrade(Upgrade::Status) => Measured("versions are those of running programs"),
         Cluster::Upgrade(Upgrade::Finalize {
             validate_only: true,
             ..
@@ -226,9 +238,7 @@ mod tests {
             "vm show a",
             "host list",
             "host show h1",
-            "audit list",
             "policy show --host h1",
-            "cluster status",
             "verify --plan",
             "balance",
             "candidates --resources VCPU=1",
@@ -259,10 +269,20 @@ mod tests {
             "vm console a",
             "vm migrate a --validate-only",
             "cluster backup y",
-            "cluster memory",
             "host check h1",
+            "support bundle y",
         ] {
             assert!(matches!(of(line), Live(_)), "{line}");
+        }
+        for line in [
+            "cluster memory",
+            "host list --memory",
+            "cluster upgrade status",
+        ] {
+            assert!(matches!(of(line), Measured(_)), "{line}");
+        }
+        for line in ["cluster status", "audit list"] {
+            assert_eq!(of(line), Status, "{line}");
         }
         for line in ["backup inspect y", "fit", "dev", "demo", "replay y"] {
             assert_eq!(of(line), Alone, "{line}");
@@ -272,12 +292,14 @@ mod tests {
     #[test]
     fn each_refusal_says_what_to_do() {
         for (line, reason) in [
-            ("berth --backup x vm delete a", NOT_A_READ),
+            ("berth --backup x vm delete a", "BACKUP_NOT_A_READ"),
             ("berth --backup x watch", NOT_IN_A_BACKUP),
+            ("berth --backup x cluster memory", NOT_IN_A_BACKUP),
+            ("berth --bundle x watch", NOT_IN_A_BACKUP),
             ("berth --backup x fit", "BACKUP_UNUSED"),
         ] {
-            let arguments = Arguments::try_parse_from(line.split_whitespace());
-            let refused = check(&arguments.expect(line).command).expect_err(line);
+            let arguments = Arguments::try_parse_from(line.split_whitespace()).expect(line);
+            let refused = check(&arguments.command, &arguments.global).expect_err(line);
             assert_eq!(refused.reason, reason, "{line}");
             assert!(refused.hint.is_some(), "{line}");
         }
