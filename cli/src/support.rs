@@ -103,17 +103,15 @@ fn write(
         let mut out = BufWriter::with_capacity(BUFFER_BYTES, draft);
         let modified_s = manifest.created_ms / 1_000;
         let first = serde_json::to_vec_pretty(manifest)?;
-        let mut bytes = first.len();
         tar::write(&mut out, manifest::NAME, &first, modified_s)?;
         for (name, content) in &collected.files {
             tar::write(&mut out, name, content, modified_s)?;
-            bytes += content.len();
         }
         tar::end(&mut out)?;
         out.flush()?;
         let draft = out.into_inner().map_err(io::IntoInnerError::into_error)?;
         draft.commit(args.force)?;
-        Ok(bytes as u64)
+        Ok(args.file.metadata()?.len())
     };
     Ok(written().map_err(|error| refusal::of_file("written", &args.file, &error))?)
 }

@@ -161,6 +161,8 @@ fn a_bundle_shows_the_cluster_and_holds_no_secret() {
     let shown = read(&cluster, &whole, &["vm", "list"]);
     let expected = vms.to_string().replace(PLANTED, "(removed)");
     assert_eq!(shown.to_string(), expected);
+    let hosts = read(&cluster, &whole, &["host", "list"]);
+    assert_eq!(hosts[0]["host"]["liveness"], "Up", "{hosts:#}");
     relations_stay(&cluster, &hashed);
     bad_files(&cluster, &plain, folder.path());
 }
