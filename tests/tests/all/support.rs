@@ -12,7 +12,8 @@ use std::process::Stdio;
 use berth_backup::{Item, Reader};
 use berth_proto::state::v1::Row;
 use berth_proto::state::v1::row::Row as Kind;
-use berth_tests::processes::{Answer, Cluster, Host};
+use berth_tests::processes::{Answer, Cluster, Host, certs};
+use berth_tls::Role;
 use prost::Message as _;
 use serde_json::Value;
 
@@ -74,6 +75,40 @@ fn grant_keys(cluster: &Cluster, folder: &Path) -> Vec<Vec<u8>> {
     keys
 }
 
+/// Returns a line of every private key of the cluster.
+fn private_keys(cluster: &Cluster) -> Vec<String> {
+    let files = fs::read_dir(cluster.certificates().directory()).expect("a folder");
+    let texts = files.filter_map(|entry| fs::read_to_string(entry.ok()?.path()).ok());
+    let keys = texts.filter(|text| text.contains("PRIVATE KEY"));
+    let lines: Vec<String> = keys
+        .filter_map(|text| Some(text.lines().nth(1)?.to_owned()))
+        .collect();
+    assert!(lines.len() > 2, "there are keys to look for");
+    lines
+}
+
+/// Goal: who may only read gets a bundle without configuration and log lines, which says so, and no state.
+fn a_reader_gets_the_rest(cluster: &Cluster, file: &Path) {
+    let files = cluster.certificates().files(Role::Reader, "bob");
+    let run = |options: &[&str]| {
+        let mut command = cluster.programs.command("berth");
+        command.args(["--scheduler", &cluster.addresses(), "--output", "json"]);
+        for (flag, file) in certs::flags(&files) {
+            command.arg(flag).arg(file);
+        }
+        command.args(["support", "bundle"]).arg(file).args(options);
+        Answer::of(command)
+    };
+    let refused = run(&["--with-state"]).with_status(1);
+    assert!(refused.stderr.contains("PERMISSION_DENIED"), "{refused:#?}");
+    assert!(!file.exists(), "there is no bundle without the state");
+    let made = run(&[]).json().unwrap_or_else(|seen| panic!("{seen}"));
+    let missing = made["missing"].to_string();
+    assert!(missing.contains("configuration and log lines"), "{made:#}");
+    let hosts = read(cluster, file, &["host", "list"]);
+    assert_eq!(hosts.as_array().map(Vec::len), Some(1), "{hosts:#}");
+}
+
 #[track_caller]
 fn assert_absent(bundle: &[u8], secret: &[u8], what: &str) {
     let is_there = bundle.windows(secret.len()).any(|part| part == secret);
@@ -84,6 +119,7 @@ fn start() -> Cluster {
     let cluster = Cluster::builder(PROGRAMS)
         .schedulers(1)
         .host(Host::new("host-of-alice"))
+        .certified()
         .start();
     cluster.pinned_flavor("one", 1);
     let create = [
@@ -123,10 +159,14 @@ fn a_bundle_shows_the_cluster_and_holds_no_secret() {
         for key in &keys {
             assert_absent(bundle, key, "a key of grants");
         }
+        for line in private_keys(&cluster) {
+            assert_absent(bundle, line.as_bytes(), "a private key");
+        }
     }
     for name in ["host-of-alice", "vm-of-bob", "project-x", "conductor-1"] {
         assert_absent(&bundles[2], name.as_bytes(), name);
     }
+    a_reader_gets_the_rest(&cluster, &file("reader.tar"));
     let log = "serving";
     let has_log = |bundle: &[u8]| String::from_utf8_lossy(bundle).contains(log);
     assert!(has_log(&bundles[0]) && !has_log(&bundles[2]));
