@@ -22,6 +22,7 @@ use berth_domain::fault;
 use berth_domain::policy::Setting;
 use berth_domain::refusal::{Code, Refusal};
 use berth_replay::{Changes, Replayer, Report};
+use berth_replication::Applied;
 use berth_replication::replay::Observer;
 use berth_scheduler::Machine;
 use berth_scheduler::machine::Level;
@@ -147,10 +148,10 @@ impl Observer<Machine> for Watcher {
         machine: &Machine,
         index: u64,
         command: &Envelope,
-        outcome: &Result<Reply, Refusal>,
+        applied: &Applied<Result<Reply, Refusal>>,
     ) {
-        let state = machine.state();
-        self.replayer.after(state, index, command, outcome.is_ok());
+        let (state, is_done) = (machine.state(), applied.outcome.is_ok());
+        self.replayer.after(state, index, command, is_done);
     }
 }
 

@@ -14,7 +14,7 @@ use raft::eraftpb::Entry;
 
 use crate::effects::Position;
 use crate::envelope::{self, Content, HashRecord};
-use crate::machine::Machine;
+use crate::machine::{Applied, Machine};
 
 /// How many recent hashes are kept to compare with the leader's.
 const HASHES_KEPT: usize = 16_384;
@@ -72,8 +72,14 @@ pub trait Observer<M: Machine> {
     /// Called before a command is applied, with the state that it is applied to.
     fn before(&mut self, machine: &M, index: u64, command: &M::Command);
 
-    /// Called after it, with its outcome and the state that it led to.
-    fn after(&mut self, machine: &M, index: u64, command: &M::Command, outcome: &M::Outcome);
+    /// Called after it, with its outcome, the rows that it changed, and the state that it led to.
+    fn after(
+        &mut self,
+        machine: &M,
+        index: u64,
+        command: &M::Command,
+        applied: &Applied<M::Outcome>,
+    );
 }
 
 /// Observes nothing.
@@ -82,7 +88,7 @@ pub struct Unobserved;
 impl<M: Machine> Observer<M> for Unobserved {
     fn before(&mut self, _: &M, _: u64, _: &M::Command) {}
 
-    fn after(&mut self, _: &M, _: u64, _: &M::Command, _: &M::Outcome) {}
+    fn after(&mut self, _: &M, _: u64, _: &M::Command, _: &Applied<M::Outcome>) {}
 }
 
 /// A state that committed entries are applied to.
@@ -190,7 +196,7 @@ impl<M: Machine> Replay<M> {
         let command = self.decode(index, data)?;
         observer.before(&self.machine, index, &command);
         let applied = self.machine.apply(index, &command);
-        observer.after(&self.machine, index, &command, &applied.outcome);
+        observer.after(&self.machine, index, &command, &applied);
         for change in applied.changes {
             let Position { hash, rows, .. } = &mut self.position;
             hash.change(&change);

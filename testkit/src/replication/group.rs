@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use berth_replication::Config;
-use berth_replication::runtime::{Ended, Handle, Runtime, Settings, Start, StopError};
+use berth_replication::runtime::{Archive, Ended, Handle, Runtime, Settings, Start, StopError};
 use berth_replication::transport::{self, Addresses, Options};
 use berth_store::{FileDisk, Identity, Recovery};
 use tokio::net::TcpListener;
@@ -39,6 +39,8 @@ pub fn settings() -> Settings {
 pub struct Running {
     /// Proposes commands to the member and reads its state.
     pub handle: Handle<Registers>,
+    /// Makes its earlier states.
+    pub archive: Archive<Registers>,
     /// What opening its disk repaired.
     pub recovery: Recovery,
     /// Where it reaches the others.
@@ -110,6 +112,11 @@ impl Group {
         }
         group.wait_for_voters(members as usize).await;
         group
+    }
+
+    /// Returns where the members' directories are, as `m1`.
+    pub fn folder(&self) -> &Path {
+        &self.folder
     }
 
     fn create(&mut self, id: u64, listener: TcpListener, start: Start) {
@@ -208,7 +215,7 @@ impl Group {
             None,
             known,
         );
-        let handle = runtime.handle();
+        let (handle, archive) = (runtime.handle(), runtime.archive());
         let recovery = runtime.recovery().clone();
         let (stop, stopped) = oneshot::channel::<()>();
         let (ended_in, ended) = oneshot::channel::<()>();
@@ -230,6 +237,7 @@ impl Group {
         });
         let running = Running {
             handle,
+            archive,
             recovery,
             addresses,
             address,

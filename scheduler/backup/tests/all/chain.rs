@@ -6,7 +6,7 @@
 use berth_backup::chain::Verified;
 use berth_backup::{Chain, Header, Kind, Place, Reader, VerifyError};
 use berth_replication::replay::Observer;
-use berth_replication::{Machine, ReplayError};
+use berth_replication::{Applied, Machine, ReplayError};
 use berth_store::StateHash;
 use berth_testkit::replication::{Registers, set};
 use raft::eraftpb::Entry;
@@ -66,7 +66,7 @@ impl Observer<Registers> for Noted {
         machine: &Registers,
         index: u64,
         _: &<Registers as Machine>::Command,
-        _: &<Registers as Machine>::Outcome,
+        _: &Applied<<Registers as Machine>::Outcome>,
     ) {
         let last = self.0.last_mut().expect("the same command was seen before");
         assert_eq!(last.0, index);

@@ -13,9 +13,9 @@ use berth_domain::operation::{Effect, Mark, Step};
 use berth_domain::refusal::Refusal;
 use berth_domain::version::ServiceVersion;
 use berth_replay::{Changes, Replayer, Report};
-use berth_replication::Machine as _;
 use berth_replication::effects::Position;
 use berth_replication::replay::Observer;
+use berth_replication::{Applied, Machine as _};
 use berth_scheduler::machine::{Level, Machine};
 use berth_state::command::{Command, Envelope, LeaseRequest};
 use berth_state::{Reply, State};
@@ -225,10 +225,10 @@ impl Observer<Machine> for Watcher {
         machine: &Machine,
         index: u64,
         command: &Envelope,
-        outcome: &Result<Reply, Refusal>,
+        applied: &Applied<Result<Reply, Refusal>>,
     ) {
         let state = machine.state();
-        self.0.after(state, index, command, outcome.is_ok());
+        self.0.after(state, index, command, applied.outcome.is_ok());
     }
 }
 

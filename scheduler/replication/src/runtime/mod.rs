@@ -15,6 +15,7 @@
 //! Invariant: whatever fails below (disk, divergence, a broken invariant) ends the task with an
 //! error, and nothing that was not synchronised is acknowledged.
 
+mod archive;
 mod handle;
 mod history;
 mod inbox;
@@ -34,6 +35,7 @@ use berth_store::{
 use raft::eraftpb::Message;
 use tokio::sync::{broadcast, mpsc, watch};
 
+pub use self::archive::{Archive, ArchiveError, Past};
 pub use self::handle::{
     Committed, Decision, Event, Handle, Leader, LogError, MembershipError, ProposeError, Proposed,
     ReadError, Status,
@@ -187,6 +189,7 @@ pub struct Runtime<M: Machine, D: Disk> {
     owner: Owner<M, D>,
     handle: Handle<M>,
     inbox: Inbox<M>,
+    archive: Archive<M>,
     recovery: Recovery,
     identity: Identity,
 }
@@ -228,6 +231,8 @@ impl<M: Machine, D: Disk> Runtime<M, D> {
         let (leader_in, leader) = watch::channel(owner::leader_of(&replica));
         let handle = Handle::new(decisions_in, requests_in, events.clone(), leader);
         let checkpoints: Arc<dyn CheckpointStore> = Arc::new(parts.checkpoints);
+        let cluster_id = &identity.cluster_id;
+        let archive = Archive::new(handle.clone(), checkpoints.clone(), cluster_id, level);
         let inbox = Inbox::new(
             identity.clone(),
             messages_in,
@@ -258,6 +263,7 @@ impl<M: Machine, D: Disk> Runtime<M, D> {
             owner,
             handle,
             inbox,
+            archive,
             recovery,
             identity,
         })
@@ -288,6 +294,11 @@ impl<M: Machine, D: Disk> Runtime<M, D> {
         self.inbox.clone()
     }
 
+    /// Returns what makes earlier states of this member.
+    pub fn archive(&self) -> Archive<M> {
+        self.archive.clone()
+    }
+
     /// Runs until it is shut down, removed, or unable to go on.
     pub async fn run(
         self,
@@ -295,7 +306,7 @@ impl<M: Machine, D: Disk> Runtime<M, D> {
         shutdown: impl Future<Output = ()> + Send,
     ) -> Result<Ended, StopError> {
         // The owner must not keep its own channels open.
-        drop((self.handle, self.inbox));
+        drop((self.handle, self.inbox, self.archive));
         self.owner.run(network, shutdown).await
     }
 }

@@ -2,8 +2,10 @@
 //! and these lead from the one to the other; what does not fit its log is refused. Method: three members
 //! on real disks, states read while commands are written, and replays of the entries between them.
 
+use std::path::PathBuf;
+
 use berth_replication::effects::Replaced;
-use berth_replication::runtime::Handle;
+use berth_replication::runtime::{ArchiveError, Handle, Past};
 use berth_replication::{HistoryError, Machine as _, Reached, Replay};
 use berth_store::StateHash;
 use berth_testkit::replication::group::Group;
@@ -135,4 +137,115 @@ async fn what_does_not_fit_the_log_is_refused() {
         closed.log_between(reached, end).await,
         Err(HistoryError::Stopped)
     );
+}
+
+/// Returns where the entries of an earlier state lead to.
+fn replayed(past: Past<Registers>) -> (Vec<berth_store::Row>, u64, StateHash) {
+    let Past {
+        mut replay,
+        entries,
+    } = past;
+    for entry in &entries {
+        replay.apply(entry).expect("it is the next one");
+    }
+    let position = replay.position();
+    let rows = replay.machine().rows().collect();
+    (rows, position.index, position.hash)
+}
+
+/// Returns the files of the first member's checkpoints, earliest first.
+fn checkpoints(group: &Group) -> Vec<PathBuf> {
+    let files = std::fs::read_dir(group.folder().join("m1/checkpoints")).expect("checkpoints");
+    let paths = files.flatten().map(|file| file.path());
+    let mut paths: Vec<_> = paths.filter(|path| path.extension().is_none()).collect();
+    paths.sort();
+    paths
+}
+
+/// Has a checkpoint of this state written, and the log cut.
+async fn checkpoint(group: &Group, handle: &Handle<Registers>, state: &State) {
+    let index = state.position.index;
+    let name = format!("{index:020}");
+    loop {
+        handle.request_checkpoint().await;
+        let paths = checkpoints(group);
+        let newest = paths.last().expect("one from the beginning");
+        let first = handle.status().await.expect("it runs").first_index;
+        let is_cut = paths[0]
+            .to_string_lossy()
+            .ends_with(&format!("{:020}", first - 1));
+        if newest.to_string_lossy().ends_with(&name) && is_cut {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+}
+
+/// Goal: each earlier state as far as the log reaches can be made again, and is the one that was; an
+/// earlier one is refused with the first that can be made. Method: a state is noted after each command,
+/// while checkpoints replace each other; then every index is requested, also with a damaged checkpoint.
+#[tokio::test(flavor = "multi_thread")]
+async fn earlier_states_are_made_again() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let mut group = Group::start(folder.path(), 1).await;
+    let handle = group.leader().await;
+    let archive = group.members[&1].archive.clone();
+    let mut noted = vec![snapshot(&handle).await];
+    for number in 0..60 {
+        let name = format!("k{}", number % 7);
+        handle.propose(add(&name, number)).await.expect("commit");
+        noted.push(snapshot(&handle).await);
+        if number % 20 == 19 {
+            checkpoint(&group, &handle, noted.last().expect("a state")).await;
+        }
+    }
+    let last = noted.last().expect("a state").position.index;
+    let (_, end, hash) = replayed(archive.earliest(last).await.expect("a state"));
+    assert_eq!((end, hash), (last, noted.last().expect("it").position.hash));
+    let mut made = 0;
+    for state in &noted {
+        let at = state.position.index;
+        match archive.before(at).await {
+            Ok(past) => {
+                let (rows, index, hash) = replayed(past);
+                assert_eq!((index, hash), (at, state.position.hash));
+                assert!(rows.into_iter().eq(state.machine.rows()));
+                made += 1;
+            }
+            Err(ArchiveError::Forgotten { first }) => {
+                assert_eq!(made, 0, "what is earlier is refused");
+                assert!(first > at);
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    // The log reaches back to the second of three checkpoints.
+    assert!((20..30).contains(&made), "{made}");
+    damaged(&group, last).await;
+    let member = group.members.pop_first().expect("one member").1;
+    member.abort().await;
+    let stopped = archive.before(last).await.err();
+    assert!(matches!(
+        stopped,
+        Some(ArchiveError::Log(HistoryError::Stopped))
+    ));
+}
+
+/// Where the older checkpoint is damaged, the earliest state is that of the newer one.
+async fn damaged(group: &Group, last: u64) {
+    let member = &group.members[&1];
+    let earliest = member.archive.earliest(last).await.expect("a state");
+    let older = earliest.replay.position().index;
+    let paths = checkpoints(group);
+    let mut bytes = std::fs::read(&paths[0]).expect("a checkpoint");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&paths[0], bytes).expect("damaged");
+    let earliest = member.archive.earliest(last).await.expect("a state");
+    assert!(earliest.replay.position().index > older);
+    let refused = member.archive.before(older).await.err();
+    let Some(ArchiveError::Checkpoint { index, .. }) = refused else {
+        panic!("{refused:?}");
+    };
+    assert_eq!(index, older);
 }
