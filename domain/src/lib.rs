@@ -55,6 +55,7 @@ pub mod field_fault;
 pub mod flavor;
 pub mod grant;
 pub mod hint;
+pub mod history;
 pub mod host;
 pub mod host_check;
 pub mod host_rule;

@@ -142,7 +142,10 @@ pub(super) const TABLE: &[Row] = &[
             ("CheckHosts", O),
         ],
     ),
-    ("berth.event.v1.EventService", &[("Watch", C | V | O | R)]),
+    (
+        "berth.event.v1.EventService",
+        &[("Watch", C | V | O | R), ("GetHistory", O | R)],
+    ),
     (
         "berth.host.v1.HostService",
         &[

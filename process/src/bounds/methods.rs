@@ -21,8 +21,9 @@ pub const WATCHES: &[&str] = &[
     "grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
 ];
 
-/// What computes on the whole cluster for seconds.
+/// What computes on the whole cluster, or on the whole log, for seconds.
 pub const PLANS: &[&str] = &[
+    "berth.event.v1.EventService/GetHistory",
     "berth.planner.v1.PlannerService/GetCapacity",
     "berth.planner.v1.PlannerService/GetScore",
     "berth.planner.v1.PlannerService/PlanBalance",

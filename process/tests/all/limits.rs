@@ -9,8 +9,12 @@ use berth_process::bounds::{methods, table};
 use prost::Message as _;
 use prost_types::{FileDescriptorSet, MethodDescriptorProto};
 
+/// It applies the log again.
+const HISTORY: &str = "berth.event.v1.EventService/GetHistory";
+
 /// Responses of several messages that end by themselves.
-const FINITE: [&str; 3] = [
+const FINITE: [&str; 4] = [
+    HISTORY,
     "berth.agent.v1.ComputeAgentService/ReadDisks",
     "berth.cluster.v1.ClusterService/Backup",
     "berth.placement.v1.PlacementService/FindAllocationCandidates",
@@ -50,7 +54,7 @@ fn methods_that_take_more_are_listed() {
     assert_eq!(ours(methods::WATCHES), lasts);
     let streams = described(|_, method| method.client_streaming());
     assert_eq!(ours(methods::CLIENT_STREAMS), streams);
-    let plans = described(|name, _| name.starts_with("berth.planner."));
+    let plans = described(|name, _| name.starts_with("berth.planner.") || name == HISTORY);
     assert_eq!(ours(methods::PLANS), plans);
     let known: BTreeSet<String> = access::table::methods().collect();
     let lists = [

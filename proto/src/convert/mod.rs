@@ -29,6 +29,7 @@ pub mod field;
 pub mod flavor;
 pub mod grant;
 pub mod hint;
+pub mod history;
 pub mod host;
 pub mod host_check;
 pub mod import;

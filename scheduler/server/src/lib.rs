@@ -15,6 +15,7 @@
 //! | `backup` | backups of this member's state |
 //! | `grants` | makes and signs what conductors may do at agents |
 //! | [`feed`] | recent changes, for watches |
+//! | [`change_log`] | what became of a VM or a host, from a log |
 //! | [`liveness`], `duties` | heartbeats of hosts, and the leader's other duties |
 //! | `refusals` | recent refusals, which are in no log |
 //! | `health`, `leadership` | the health service, and log lines for changes of leadership |
@@ -34,6 +35,7 @@
 
 mod addresses;
 mod backup;
+pub mod change_log;
 pub mod config;
 mod contact;
 mod dead_members;

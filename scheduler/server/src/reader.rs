@@ -162,6 +162,7 @@ fn context(
         .map_or(0, |machine| machine.state().revision());
     Context::new(Setup {
         handle: runtime.handle(),
+        archive: runtime.archive(),
         feed: Feed::new(
             revision,
             Limits {

@@ -248,6 +248,7 @@ impl Scheduler {
                 .directory
                 .is_some()
                 .then(|| backups.clone()),
+            archive: self.runtime.archive(),
             feed: feed.clone(),
             cluster_id: self.runtime.identity().cluster_id.clone(),
             liveness_limit_ms: self.config.liveness_limit_ms,

@@ -4,6 +4,7 @@
 //! host and CPUs. Applying one command to equal states gives equal states, on every member.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{self, Write as _};
 
 use berth_domain::aggregate::{Aggregate, AggregateChange};
 pub use berth_domain::allocation::ConsumerUpdate;
@@ -38,6 +39,19 @@ use berth_domain::service::Service;
 use berth_domain::version::ServiceVersion;
 use berth_domain::vm::{RestartPolicy, VmSpec};
 use berth_domain::volume::{Report, Volume};
+
+/// The first part of what is written.
+struct FirstPart(String);
+
+impl fmt::Write for FirstPart {
+    fn write_str(&mut self, part: &str) -> fmt::Result {
+        if !self.0.is_empty() {
+            return Err(fmt::Error);
+        }
+        self.0.push_str(part);
+        Ok(())
+    }
+}
 
 /// A command with what surrounds every command.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -613,6 +627,15 @@ pub enum Command {
 }
 
 impl Command {
+    /// Returns its name, as `BeginBoot`: what `Debug` writes before anything else.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let mut name = FirstPart(String::new());
+        // It stops after the first part.
+        let _ = write!(name, "{self:?}");
+        name.0
+    }
+
     /// Returns whether this is a write of counted placement, which can be one of a batch.
     #[must_use]
     pub fn is_placement_write(&self) -> bool {

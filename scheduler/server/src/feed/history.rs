@@ -60,7 +60,7 @@ impl RecordChange {
 }
 
 /// Returns the record of a row, if its changes are sent as events.
-fn record(row: Row) -> Option<Record> {
+pub(crate) fn record(row: Row) -> Option<Record> {
     match row {
         Row::Vm(vm) => Some(Record::Vm(vm)),
         Row::Migration(migration) => Some(Record::Migration(migration)),

@@ -27,7 +27,7 @@ use berth_proto::status::to_status;
 use berth_proto::types::v1::ReadConsistency;
 use berth_replication::Retained;
 use berth_replication::runtime::{
-    Decision as Replicated, Handle, ProposeError, Proposed, Status as MemberState,
+    Archive, Decision as Replicated, Handle, ProposeError, Proposed, Status as MemberState,
 };
 use berth_replication::transport::{Addresses, Forwarder, Versions};
 use berth_selection::Choice;
@@ -62,6 +62,8 @@ const PLANNERS_MAX: usize = 2;
 /// The parts of a context.
 pub(crate) struct Setup {
     pub(crate) handle: Handle<Machine>,
+    /// Makes earlier states of this member.
+    pub(crate) archive: Archive<Machine>,
     pub(crate) feed: Feed,
     pub(crate) cluster_id: String,
     pub(crate) liveness_limit_ms: u64,
@@ -102,6 +104,7 @@ struct Inner {
     explanations: Arc<Semaphore>,
     planners: Arc<Semaphore>,
     backups: Arc<Semaphore>,
+    histories: Arc<Semaphore>,
     refusals: Mutex<Refusals>,
     started: Instant,
     /// How old this member's own state may be.
@@ -157,6 +160,7 @@ impl Context {
                 explanations: Arc::new(Semaphore::new(EXPLANATIONS_MAX)),
                 planners: Arc::new(Semaphore::new(PLANNERS_MAX)),
                 backups: Arc::new(Semaphore::new(BACKUPS_MAX)),
+                histories: Arc::new(Semaphore::new(1)),
                 refusals: Mutex::default(),
                 started: Instant::now(),
                 freshness: Freshness::default(),
@@ -192,6 +196,17 @@ impl Context {
     /// Returns the permit to send a backup, unless as many are being sent as may be.
     pub(super) fn backup_permit(&self) -> Option<OwnedSemaphorePermit> {
         self.inner.backups.clone().try_acquire_owned().ok()
+    }
+
+    /// Returns what makes earlier states of this member.
+    pub(super) fn archive(&self) -> &Archive<Machine> {
+        &self.inner.setup.archive
+    }
+
+    /// Waits for the turn to make a history.
+    pub(super) async fn history_turn(&self) -> OwnedSemaphorePermit {
+        let turn = self.inner.histories.clone().acquire_owned().await;
+        turn.expect("the semaphore is never closed")
     }
 
     pub(crate) fn cluster_id(&self) -> &str {

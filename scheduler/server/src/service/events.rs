@@ -30,7 +30,7 @@ use tonic::{Request, Response, Status};
 
 use super::context::Context;
 use super::messages::Messages;
-use super::{refusal, stale};
+use super::{history, refusal, stale};
 use crate::feed::Part;
 
 /// How many bytes of events a message has at most, unless one alone has more.
@@ -54,6 +54,14 @@ pub(crate) struct EventApi(pub(crate) Context);
 #[tonic::async_trait]
 impl EventService for EventApi {
     type WatchStream = Messages<Message>;
+    type GetHistoryStream = Messages<v1::GetHistoryResponse>;
+
+    async fn get_history(
+        &self,
+        request: Request<v1::GetHistoryRequest>,
+    ) -> Result<Response<Self::GetHistoryStream>, Status> {
+        history::get(self.0.clone(), request).await
+    }
 
     async fn watch(
         &self,
@@ -412,7 +420,7 @@ fn cut_off() -> Refusal {
         .with_hint("resume at another member, after the latest revision received")
 }
 
-fn too_slow(patience: Duration) -> Refusal {
+pub(super) fn too_slow(patience: Duration) -> Refusal {
     let message = format!(
         "the client read none of its queued messages for {} seconds",
         patience.as_secs_f64()

@@ -31,6 +31,7 @@ mod events;
 mod explanation;
 mod filter;
 mod forward;
+mod history;
 mod holder;
 mod host;
 mod import;

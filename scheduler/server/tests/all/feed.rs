@@ -21,10 +21,10 @@ use berth_testkit::state::draw::{Draw, draws, play};
 use proptest::prelude::*;
 use tokio::sync::broadcast;
 
-type Records = BTreeMap<Name, Record>;
+pub(crate) type Records = BTreeMap<Name, Record>;
 
 /// Everything of a state that is told.
-fn records(state: &State) -> Records {
+pub(crate) fn records(state: &State) -> Records {
     let vms = state.vms().values().cloned().map(Record::Vm);
     let migrations = state.migrations().values().cloned().map(Record::Migration);
     let hosts = state.hosts().values().map(|v| Record::Host(v.host.clone()));

@@ -48,6 +48,7 @@ mod events;
 mod feed;
 mod growth;
 mod hints;
+mod history;
 mod hostile;
 mod import;
 mod inputs;

@@ -148,6 +148,13 @@ pub(super) fn request(path: &str, world: &World) -> Option<Vec<u8>> {
         "cluster.v1.ClusterService/ListRevokedCertificates" => {
             ListRevokedCertificatesRequest::default().encode_to_vec()
         }
+        // Members joined at different revisions, before which their logs have nothing.
+        "event.v1.EventService/GetHistory" => GetHistoryRequest {
+            name: text("vms/a"),
+            after_revision: world.joined_revision,
+            ..Default::default()
+        }
+        .encode_to_vec(),
         "event.v1.EventService/Watch" => WatchRequest::default().encode_to_vec(),
         "host.v1.HostService/GetHost" => GetHostRequest {
             name: text("hosts/h1"),

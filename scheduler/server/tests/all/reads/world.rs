@@ -20,7 +20,7 @@ use berth_proto::policy::v1::{
     Aggregate, CreateAggregateRequest, CreateServerGroupRequest, ServerGroup,
     UpdateSchedulingPolicyRequest, server_group,
 };
-use berth_proto::scheduler::v1::{CreatePciAliasRequest, ScheduleMigrationRequest};
+use berth_proto::scheduler::v1::{CreatePciAliasRequest, ListVmsRequest, ScheduleMigrationRequest};
 use berth_proto::types::v1::{PciAlias, PciMatch};
 use berth_proto::volume::v1::volume_service_client::VolumeServiceClient;
 use berth_proto::volume::v1::{CreateVolumeRequest, DeviceMode, Region};
@@ -40,6 +40,8 @@ pub(super) struct World {
     pub(super) operation: String,
     pub(super) claim: String,
     pub(super) audit_entry: String,
+    /// The revision at which all members had joined.
+    pub(super) joined_revision: u64,
     /// The hosts with the incarnations of their agents.
     hosts: Vec<(String, String)>,
 }
@@ -52,9 +54,13 @@ impl World {
             operation: String::new(),
             claim: String::new(),
             audit_entry: String::new(),
+            joined_revision: 0,
             hosts: Vec::new(),
         };
         let channel = world.leader().await;
+        let request = ListVmsRequest::default();
+        let vms = schedulers(&channel).list_vms(request).await;
+        world.joined_revision = vms.expect("no VM").into_inner().revision;
         world.make_hosts(&channel).await;
         make_policies(&channel).await;
         world.make_vm(&channel).await;

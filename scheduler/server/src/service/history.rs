@@ -1,0 +1,210 @@
+//! The history of a VM or a host, read from this member's checkpoints and log.
+//!
+//! ```text
+//!   archive ─▶ earlier state + entries ─▶ replay, on a thread of its own ─▶ messages ─▶ reader
+//! ```
+//!
+//! A history takes as much memory as a state, so a member makes one at a time. Not here: which changes
+//! belong to it ([`crate::change_log`]).
+//!
+//! Invariant: a message has everything up to its revision; a replay that cannot go on ends the stream
+//! with an error, never early.
+
+use std::time::Duration;
+
+use berth_domain::history::{Entry, Subject};
+use berth_domain::refusal::{Code, Refusal};
+use berth_process::bounds::Held;
+use berth_process::error_chain;
+use berth_proto::convert::history::read_subject;
+use berth_proto::event::v1;
+use berth_proto::status::to_status;
+use berth_replication::runtime::{ArchiveError, Past};
+use prost::Message as _;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc::error::SendTimeoutError;
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status};
+
+use super::context::Context;
+use super::events::too_slow;
+use super::messages::Messages;
+use super::refusal;
+use crate::change_log::ChangeLog;
+use crate::machine::Machine;
+
+/// How many bytes of entries a message has at most, unless one alone has more.
+const MESSAGE_BYTES_MAX: usize = 128 << 10;
+/// Messages that are queued for a slow client.
+const WAITING_MAX: usize = 4;
+type Message = v1::GetHistoryResponse;
+
+/// Begins to send the history that is requested.
+pub(super) async fn get(
+    context: Context,
+    request: Request<v1::GetHistoryRequest>,
+) -> Result<Response<Messages<Message>>, Status> {
+    let held = Held::of(&request);
+    let wire = request.into_inner();
+    let subject = read_subject(&wire.name, "name")?;
+    let last = context.state(wire.consistency).await?.revision();
+    let turn = tokio::time::timeout(context.request_timeout(), context.history_turn());
+    let turn = turn.await.map_err(|_| to_status(&busy()))?;
+    if let Some(held) = &held {
+        held.take_over();
+    }
+    let (messages, stream) = mpsc::channel(WAITING_MAX);
+    let (end, ended) = oneshot::channel();
+    let sending = Sending {
+        subject,
+        after: wire.after_revision,
+        last,
+        first: 0,
+        message: Message::default(),
+        bytes: 0,
+        messages,
+        stopping: context.stopping().clone(),
+        patience: context.request_timeout(),
+        _turn: turn,
+        _held: held,
+    };
+    tokio::spawn(async move {
+        let status = match run(&context, sending).await {
+            Ok(()) | Err(Ended::Closed) => return,
+            Err(Ended::Stopping) => refusal::stopping(),
+            Err(Ended::Refused(refusal)) => to_status(&refusal),
+        };
+        // The client may have gone.
+        let _ = end.send(status);
+    });
+    Ok(Response::new(Messages {
+        messages: ReceiverStream::new(stream),
+        ended,
+    }))
+}
+
+/// Why a history ends early.
+enum Ended {
+    /// The client closed the stream.
+    Closed,
+    Stopping,
+    Refused(Box<Refusal>),
+}
+
+impl From<Refusal> for Ended {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(Box::new(refusal))
+    }
+}
+
+/// Makes the history, and sends it.
+async fn run(context: &Context, mut sending: Sending) -> Result<(), Ended> {
+    let archive = context.archive();
+    let past = tokio::select! {
+        past = archive.earliest(sending.last) => past.map_err(|error| not_kept(&error))?,
+        () = sending.messages.closed() => return Err(Ended::Closed),
+        () = context.stopping().cancelled() => return Err(Ended::Stopping),
+    };
+    sending.first = past.replay.machine().state().revision().max(sending.after);
+    let sent = tokio::task::spawn_blocking(move || sending.all(past));
+    match sent.await {
+        Ok(done) => done,
+        Err(end) if end.is_panic() => std::panic::resume_unwind(end.into_panic()),
+        Err(_) => Err(Ended::Stopping),
+    }
+}
+
+/// What is sent, and what is held for it.
+struct Sending {
+    subject: Subject,
+    /// Entries up to this revision are left out.
+    after: u64,
+    /// The last revision.
+    last: u64,
+    /// The stream has everything after this revision.
+    first: u64,
+    /// The message that is being filled.
+    message: Message,
+    bytes: usize,
+    messages: mpsc::Sender<Message>,
+    stopping: CancellationToken,
+    /// How long the client may take for a message.
+    patience: Duration,
+    _turn: OwnedSemaphorePermit,
+    _held: Option<Held>,
+}
+
+impl Sending {
+    /// Replays the entries of the log; blocks.
+    fn all(mut self, past: Past<Machine>) -> Result<(), Ended> {
+        let mut replay = past.replay;
+        let mut change_log = ChangeLog::new(self.subject.clone());
+        for entry in &past.entries {
+            if self.stopping.is_cancelled() {
+                return Err(Ended::Stopping);
+            }
+            if self.messages.is_closed() {
+                return Err(Ended::Closed);
+            }
+            let applied = replay.apply_observed(entry, &mut change_log);
+            applied.map_err(|error| broken(&error))?;
+            let done = change_log.take().map_err(|error| broken(&error))?;
+            let after = self.after;
+            for entry in done.iter().filter(|entry| entry.revision > after) {
+                self.add(entry)?;
+            }
+        }
+        self.send(self.last.max(self.after))
+    }
+
+    fn add(&mut self, entry: &Entry) -> Result<(), Ended> {
+        let wire = v1::HistoryEntry::from(entry);
+        let bytes = wire.encoded_len();
+        if self.bytes > 0 && self.bytes + bytes > MESSAGE_BYTES_MAX {
+            self.send(entry.revision - 1)?;
+        }
+        self.bytes += bytes;
+        self.message.entries.push(wire);
+        Ok(())
+    }
+
+    /// Sends what was collected: everything up to this revision.
+    fn send(&mut self, revision: u64) -> Result<(), Ended> {
+        let message = Message {
+            first_revision: self.first,
+            revision,
+            ..std::mem::take(&mut self.message)
+        };
+        self.bytes = 0;
+        let sent = self.messages.send_timeout(message, self.patience);
+        match Handle::current().block_on(sent) {
+            Ok(()) => Ok(()),
+            Err(SendTimeoutError::Closed(_)) => Err(Ended::Closed),
+            Err(SendTimeoutError::Timeout(_)) => Err(too_slow(self.patience).into()),
+        }
+    }
+}
+
+fn busy() -> Refusal {
+    let message = "this member is making another history, which takes as much memory as its state";
+    Refusal::new(Code::ResourceExhausted, "HISTORY_BUSY", message)
+        .with_hint("repeat the request in a few seconds, or send it to another scheduler")
+}
+
+fn not_kept(error: &ArchiveError) -> Refusal {
+    let message = format!(
+        "this member cannot make its earlier state: {}",
+        error_chain(error)
+    );
+    Refusal::new(Code::Unavailable, "HISTORY_NOT_KEPT", message)
+        .with_hint("send the request to another scheduler, or read backups")
+}
+
+/// The log cannot be applied again, which is a fault of the program or of the disk.
+fn broken(error: &(dyn std::error::Error + 'static)) -> Refusal {
+    let message = format!("the log cannot be applied again: {}", error_chain(error));
+    Refusal::new(Code::Internal, "HISTORY_BROKEN", message)
+        .with_hint("send the request to another scheduler, and report this with its log")
+}
