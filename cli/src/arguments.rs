@@ -18,6 +18,7 @@ pub use self::certs::{
     Certs, From as CertsFrom, Hypervisor as CertsHypervisor, Init as CertsInit,
     Issue as CertsIssue, Renew as CertsRenew,
 };
+pub use self::history::HistoryPart;
 pub use self::moves::{DrainOptions, HostMoves, Moves};
 pub use self::placement::{
     Candidates, Class, Group, GroupPolicy, Order, Provider, ProviderFilter, ProviderList, Trait,
@@ -38,6 +39,7 @@ mod audit;
 mod backup;
 mod certs;
 mod help;
+mod history;
 mod moves;
 mod placement;
 mod planner;
@@ -306,6 +308,17 @@ pub enum Host {
         /// Name of the host
         host: String,
     },
+    /// Show what became of a host, by which commands, and who requested them
+    ///
+    /// It goes as far back as the log of the scheduler that answers: to the older of its two
+    /// checkpoints. The claims on the host show which VMs came and went.
+    History {
+        /// Name of the host
+        host: String,
+        /// Which part of it is shown
+        #[command(flatten)]
+        part: HistoryPart,
+    },
     /// Check hosts, and the connections between them
     Check(HostCheck),
     /// Stop placing VMs on a host; those that run there stay
@@ -511,6 +524,18 @@ From a disk image, on a bridge:
     Show {
         /// Name of the VM
         vm: String,
+    },
+    /// Show what became of a VM, by which commands, and who requested them
+    ///
+    /// It goes as far back as the log of the scheduler that answers: to the older of its two
+    /// checkpoints. For each choice of a host it shows the next best ones. VMs that had this name
+    /// before are part of it.
+    History {
+        /// Name of the VM
+        vm: String,
+        /// Which part of it is shown
+        #[command(flatten)]
+        part: HistoryPart,
     },
     /// Move a VM to another host, live unless --cold is given
     Migrate {

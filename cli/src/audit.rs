@@ -190,7 +190,7 @@ pub(crate) fn line(entry: &Entry) -> String {
 }
 
 /// Returns the subject of a request, in a few words.
-fn about(request: &RequestSummary) -> String {
+pub(crate) fn about(request: &RequestSummary) -> String {
     let vm = request.vm.iter().map(|vm| format!("vm={vm}"));
     let host = request.host.iter().map(|host| format!("host={host}"));
     let more = (!request.summary.is_empty()).then(|| request.summary.clone());

@@ -20,16 +20,19 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use berth_backup::Verified;
+use berth_domain::history::Subject;
 use berth_domain::id::TimeMs;
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::version::ServiceVersion;
 use berth_scheduler::Machine;
+use berth_scheduler::change_log::ChangeLog;
 use berth_scheduler::history::{self, History};
 use berth_scheduler::moment::Moment;
 use berth_scheduler::reader::{Origin, Reader};
 
 use crate::arguments::Global;
 use crate::backup::{open, refusal};
+use crate::history::SubjectHistory;
 use crate::offline::{Offline, Shown};
 use crate::support;
 
@@ -61,25 +64,48 @@ pub fn check(global: &Global) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Loads the state at a moment, or at the end of the last file, and serves it in this process.
+/// Loads the state at a moment, or at the end of the last file, and serves it in this process. Of
+/// `subject` it keeps what was done to it.
 ///
 /// # Errors
 ///
 /// Why a file is refused.
-pub fn load(files: &[PathBuf], at: Option<&Moment>) -> anyhow::Result<Offline> {
+pub fn load(
+    files: &[PathBuf],
+    at: Option<&Moment>,
+    subject: Option<Subject>,
+) -> anyhow::Result<Offline> {
     let mut history = History::new(ServiceVersion::CURRENT, at.cloned());
     let mut origin = None;
+    let mut changes = subject.map(ChangeLog::new);
+    let mut first = 0;
     for path in files {
         let reader = open(path)?;
         origin = Some(Origin::of(reader.header()));
-        let added = history.add(reader);
+        let is_first = history.state().is_none();
+        let added = match &mut changes {
+            Some(changes) => history.add_observed(reader, changes),
+            None => history.add(reader),
+        };
         added.map_err(|error| of_history(path, &error))?;
+        if let (true, Some(state)) = (is_first, history.state()) {
+            first = state.revision();
+        }
     }
     let last = files.last().map_or(Path::new(""), PathBuf::as_path);
     let verified = history.finish();
     let verified = verified.map_err(|error| of_history(last, &error))?;
     let origin = origin.context("no file was named")?;
-    over(verified, &origin, files.to_owned(), None)
+    let last = verified.machine.state().revision();
+    let offline = over(verified, &origin, files.to_owned(), None)?;
+    let Some(mut changes) = changes else {
+        return Ok(offline);
+    };
+    Ok(offline.with_history(SubjectHistory {
+        first,
+        last,
+        entries: changes.take()?,
+    }))
 }
 
 /// Reads a bundle and serves it in this process: its state where the command prefers that and there is

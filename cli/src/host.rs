@@ -20,7 +20,7 @@ use serde_json::json;
 use crate::arguments::{Host as Verb, HostPmem};
 use crate::session::{Session, conduct, read_all, request_id, resource};
 use crate::sides::Sides;
-use crate::{all_pages, call, cpu, draw, memory, output, read};
+use crate::{all_pages, call, cpu, draw, history, memory, output, read};
 
 /// Runs the command.
 ///
@@ -33,6 +33,7 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
         Verb::List { memory: false } => list(session).await,
         Verb::List { memory: true } => signals::list(session).await,
         Verb::Show { host } => show(session, &host).await,
+        Verb::History { host, part } => history::show(session, "hosts", &host, &part).await,
         Verb::Check(arguments) => check::run(session, arguments).await,
         Verb::Cordon { host } => {
             let request = CordonHostRequest {

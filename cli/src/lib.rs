@@ -16,6 +16,7 @@
 //! | [`replay`] | recorded decisions made again, also under another policy or fleet |
 //! | [`certs`] | making the certificates by which the parts know each other |
 //! | [`watch`], [`audit`] | changes as they happen; which principal requested them |
+//! | [`history`] | what became of a VM or a host |
 //! | [`progress`] | what is shown while an operation runs |
 //! | [`mod@fit`] | would it fit? without any cluster |
 //! | [`draw`] | pictures of topologies |
@@ -42,6 +43,7 @@ pub mod draw;
 pub mod files;
 pub mod fit;
 pub mod flavor;
+pub mod history;
 pub mod host;
 pub mod memory;
 pub mod migration;
@@ -178,7 +180,8 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
 fn session(arguments: &Arguments) -> anyhow::Result<Session> {
     let global = &arguments.global;
     if !global.backup.is_empty() {
-        let offline = files::load(&global.backup, global.at.as_ref())?;
+        let subject = history::subject(&arguments.command)?;
+        let offline = files::load(&global.backup, global.at.as_ref(), subject)?;
         return Session::of_files(offline, global.output);
     }
     if let Some(bundle) = &global.bundle {

@@ -20,6 +20,7 @@ use serde_json::json;
 use tonic::transport::Channel;
 use tonic::{Response, Status};
 
+use crate::history::SubjectHistory;
 use crate::output::{self, Format};
 
 /// The address by which the services of this process are called. Every address leads there.
@@ -35,6 +36,8 @@ pub struct Offline {
     dialer: Dialer,
     channel: Channel,
     shown: Shown,
+    /// What was done to the VM or host that it was loaded for.
+    history: Option<SubjectHistory>,
     reported: Once,
     /// What serves, as long as this is kept.
     _served: Box<dyn Any + Send + Sync>,
@@ -73,9 +76,24 @@ impl Offline {
             channel: dialer.channel(ADDRESS, Expected::AnyServer)?,
             dialer,
             shown,
+            history: None,
             reported: Once::new(),
             _served: Box::new(served),
         })
+    }
+
+    /// Returns the same with what was done to a VM or host.
+    #[must_use]
+    pub(crate) fn with_history(mut self, history: SubjectHistory) -> Self {
+        self.history = Some(history);
+        self
+    }
+
+    /// Returns what was done to the VM or host that it was loaded for, after it was reported what is shown.
+    pub(crate) fn history(&self, format: Format) -> Option<&SubjectHistory> {
+        let history = self.history.as_ref()?;
+        self.reported.call_once(|| self.shown.report(format));
+        Some(history)
     }
 
     /// Returns whether a state answers, which has only what is replicated.

@@ -254,6 +254,11 @@ impl Session {
         url(self.scheduler.dialer(), address)
     }
 
+    /// Returns the files that are read instead of schedulers, if they are.
+    pub(crate) fn offline(&self) -> Option<&Offline> {
+        self.offline.as_ref()
+    }
+
     /// Returns whether files are read instead of schedulers.
     #[must_use]
     pub fn is_offline(&self) -> bool {

@@ -34,7 +34,7 @@ use serde_json::json;
 use crate::arguments::{Run, Transfer, Vm as Verb, VmCreate};
 use crate::session::{Session, conduct, creator, ended, read_all, request_id, resource, short};
 use crate::sides::Sides;
-use crate::{all_pages, draw, migration, output, progress, read};
+use crate::{all_pages, draw, history, migration, output, progress, read};
 
 /// Runs the command.
 ///
@@ -46,6 +46,7 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
         Verb::Create(options) => create(session, *options).await,
         Verb::List { host, project } => list(session, host.as_deref(), project.as_ref()).await,
         Verb::Show { vm } => show(session, &vm).await,
+        Verb::History { vm, part } => history::show(session, "vms", &vm, &part).await,
         Verb::Migrate {
             vm,
             host,

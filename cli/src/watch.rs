@@ -258,22 +258,25 @@ fn json_line(what: &str, event: &Event, name: &Name) -> anyhow::Result<()> {
     });
     match &event.change {
         Change::Deleted(_) => value["event"] = "deleted".into(),
-        Change::Put(record) => {
-            value["record"] = match record {
-                Record::Vm(vm) => serde_json::to_value(&**vm)?,
-                Record::Migration(migration) => serde_json::to_value(&**migration)?,
-                Record::Host(host) => serde_json::to_value(&**host)?,
-                Record::Claim(claim) => serde_json::to_value(&**claim)?,
-                Record::Operation(operation) => serde_json::to_value(&**operation)?,
-                Record::Audit(entry) => serde_json::to_value(&**entry)?,
-            }
-        }
+        Change::Put(record) => value["record"] = record_json(record)?,
     }
     output::json_line(&value)
 }
 
+/// Returns a record as JSON shows it.
+pub(crate) fn record_json(record: &Record) -> anyhow::Result<serde_json::Value> {
+    Ok(match record {
+        Record::Vm(vm) => serde_json::to_value(&**vm)?,
+        Record::Migration(migration) => serde_json::to_value(&**migration)?,
+        Record::Host(host) => serde_json::to_value(&**host)?,
+        Record::Claim(claim) => serde_json::to_value(&**claim)?,
+        Record::Operation(operation) => serde_json::to_value(&**operation)?,
+        Record::Audit(entry) => serde_json::to_value(&**entry)?,
+    })
+}
+
 /// Returns a record as one line.
-fn line(record: &Record) -> String {
+pub(crate) fn line(record: &Record) -> String {
     match record {
         Record::Vm(vm) => {
             let host = vm.host.as_ref();

@@ -141,7 +141,7 @@ fn host(verb: &Host) -> Verdict {
     match verb {
         // Schedulers know whether hosts are up, and a state does not.
         Host::List { memory: false } => Status,
-        Host::Show { .. } => Reads,
+        Host::Show { .. } | Host::History { .. } => Reads,
         Host::List { memory: true } => Measured("measured memory is reported to the leader only"),
         Host::Check(_) => Live("hosts check themselves"),
         Host::Cordon { .. }
@@ -155,7 +155,7 @@ fn host(verb: &Host) -> Verdict {
 
 fn vm(verb: &Vm) -> Verdict {
     match verb {
-        Vm::List { .. } | Vm::Show { .. } => Reads,
+        Vm::List { .. } | Vm::Show { .. } | Vm::History { .. } => Reads,
         Vm::Create(args) if args.validate_only => DECISIONS,
         Vm::Migrate {
             validate_only: true,

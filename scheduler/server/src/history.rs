@@ -10,6 +10,8 @@ use std::io::Read;
 use berth_backup::{Chain, Reader, Summary, Verified, VerifyError};
 use berth_domain::id::TimeMs;
 use berth_domain::version::ServiceVersion;
+use berth_replication::replay::{Observer, Unobserved};
+use berth_state::State;
 use berth_state::command::Envelope;
 
 use crate::machine::{Level, Machine};
@@ -62,9 +64,22 @@ impl History {
     ///
     /// It is not sound, does not follow the one before it, or begins after the moment.
     pub fn add<R: Read>(&mut self, reader: Reader<R>) -> Result<Summary, Error> {
+        self.add_observed(reader, &mut Unobserved)
+    }
+
+    /// Takes the next file as [`Self::add`] does, and shows each replayed command to an observer.
+    ///
+    /// # Errors
+    ///
+    /// As those of [`Self::add`].
+    pub fn add_observed<R: Read>(
+        &mut self,
+        reader: Reader<R>,
+        observer: &mut dyn Observer<Machine>,
+    ) -> Result<Summary, Error> {
         self.made_at = TimeMs(reader.header().created_ms);
         let is_first = self.chain.position().is_none();
-        let summary = self.chain.add(reader)?;
+        let summary = self.chain.add_observed(reader, observer)?;
         let state = self.chain.machine().map(Machine::state);
         if let (Some(Moment::Time(at, typed)), Some(state)) = (&self.at, state)
             && is_first
@@ -73,6 +88,12 @@ impl History {
             return Err(Error::Later(typed.clone()));
         }
         Ok(summary)
+    }
+
+    /// Returns the state as far as files were taken; none before the first.
+    #[must_use]
+    pub fn state(&self) -> Option<&State> {
+        self.chain.machine().map(Machine::state)
     }
 
     /// Returns the state at the moment.
