@@ -16,6 +16,7 @@ mod demo;
 mod devices;
 mod fencing;
 mod gate;
+mod history;
 mod host_check;
 mod learnt_schedulers;
 mod offline;

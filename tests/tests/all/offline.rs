@@ -34,7 +34,7 @@ const SAME: &[&[&str]] = &[
 
 /// Returns what a command prints over files, and what it states about them.
 #[track_caller]
-fn read(cluster: &Cluster, files: &[&Path], arguments: &[&str]) -> (Value, Value) {
+pub(crate) fn read(cluster: &Cluster, files: &[&Path], arguments: &[&str]) -> (Value, Value) {
     let answer = offline(cluster, files, arguments).with_status(0);
     let stated: Value = serde_json::from_str(answer.stderr.trim()).unwrap_or_default();
     let output = answer.json().unwrap_or_else(|seen| panic!("{seen}"));
