@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!   request    x-berth-consistency: stale      any single member answers, with or without a leader
+//!              x-berth-consistency: revision=7 a member answers from its state at that revision
 //!   response   x-berth-member: 2               the member that answered
 //!              x-berth-revision: 812           the revision of the state that the answer was made of
 //!              x-berth-age-ms: 4210            the time since a leader last confirmed that state
@@ -40,20 +41,26 @@ pub enum Consistency {
     Linearizable,
     /// The state of the member that is called, however old that may be.
     Stale,
+    /// The state at a revision, as far back as the log of the member that is called reaches.
+    Revision(u64),
 }
+
+/// What stands before the number of a revision.
+const AT: &str = "revision=";
 
 /// A text is not the name of a consistency.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("must be stale or linearizable")]
+#[error("must be stale, linearizable, or as revision=4711")]
 pub struct UnknownConsistency;
 
 impl Consistency {
     /// Returns its name in metadata.
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
+    pub fn text(self) -> String {
         match self {
-            Self::Linearizable => "linearizable",
-            Self::Stale => "stale",
+            Self::Linearizable => "linearizable".to_owned(),
+            Self::Stale => "stale".to_owned(),
+            Self::Revision(revision) => format!("{AT}{revision}"),
         }
     }
 
@@ -66,7 +73,9 @@ impl Consistency {
         match text {
             b"linearizable" => Ok(Self::Linearizable),
             b"stale" => Ok(Self::Stale),
-            _ => Err(UnknownConsistency),
+            other => revision(other)
+                .map(Self::Revision)
+                .ok_or(UnknownConsistency),
         }
     }
 
@@ -77,6 +86,13 @@ impl Consistency {
     }
 }
 
+/// Reads the number of a revision, written as numbers are.
+fn revision(text: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(text).ok()?.strip_prefix(AT)?;
+    let number: u64 = text.parse().ok()?;
+    (number.to_string() == text).then_some(number)
+}
+
 /// A channel whose calls have a consistency.
 pub type ReadChannel = InterceptedService<Channel, Consistency>;
 
@@ -85,8 +101,11 @@ impl Interceptor for Consistency {
         match self {
             // The default has no header: older servers have only this one.
             Self::Linearizable => {}
-            Self::Stale => {
-                let value = MetadataValue::from_static(Self::Stale.as_str());
+            Self::Stale | Self::Revision(_) => {
+                let value = self.text().parse().map_err(|_| {
+                    // The texts are made of letters, digits and signs.
+                    Status::internal("the consistency cannot be written")
+                })?;
                 request.metadata_mut().insert(CONSISTENCY, value);
             }
         }
@@ -179,10 +198,22 @@ mod tests {
 
     #[test]
     fn names_are_read_as_they_are_written() {
-        for one in [Consistency::Linearizable, Consistency::Stale] {
-            assert_eq!(Consistency::parse(one.as_str().as_bytes()), Ok(one));
+        let at = [0, 4711, u64::MAX].map(Consistency::Revision);
+        let named = [Consistency::Linearizable, Consistency::Stale];
+        for one in named.into_iter().chain(at) {
+            assert_eq!(Consistency::parse(one.text().as_bytes()), Ok(one));
         }
-        for bad in [&b""[..], b"STALE", b"stale ", b"\xff"] {
+        let wrong = [
+            &b""[..],
+            b"STALE",
+            b"stale ",
+            b"\xff",
+            b"revision=",
+            b"revision=07",
+            b"revision=+7",
+            b"revision=18446744073709551616",
+        ];
+        for bad in wrong {
             assert_eq!(Consistency::parse(bad), Err(UnknownConsistency));
         }
     }

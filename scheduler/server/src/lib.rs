@@ -27,6 +27,7 @@
 //! | [`stop`] | why a member does not start or stops by itself, and what to do about it |
 //! | [`history`], [`moment`] | the state at a moment, from backups |
 //! | [`reader`] | the services that read, over such a state and without a cluster |
+//! | `past` | reads at an earlier revision of a member |
 //! | `routes` | the services that clients call, as one router |
 //! | [`server`], [`process`] | the whole member, inside a process or as one |
 //!
@@ -58,6 +59,7 @@ pub mod membership;
 pub mod moment;
 mod new_group;
 mod outdated;
+mod past;
 mod placement;
 pub mod process;
 pub mod reader;

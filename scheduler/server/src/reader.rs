@@ -26,7 +26,7 @@ use berth_store::{
     Header as CheckpointHeader, Identity, Membership, MemoryDisk, checkpoints, disk,
 };
 use berth_tls::Inside;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::sync::{CancellationToken, DropGuard, WaitForCancellationFutureOwned};
 use tonic::service::Routes;
 
 use crate::config::Config;
@@ -85,19 +85,10 @@ impl Reader {
     ///
     /// Why it cannot be read.
     pub fn start(state: Verified<Machine>, origin: &Origin) -> Result<Self, Error> {
-        let runtime = open(state, origin)?;
-        let stop = CancellationToken::new();
         let (inside, incoming) = Inside::pair();
-        let context = context(&runtime, origin, &stop);
-        let routes = routes(&context);
-        let stopped = stop.clone().cancelled_owned();
-        tokio::spawn(async move {
-            // It ends when the reader is dropped; nothing that it says is of use then.
-            let _ = runtime.run(NoNetwork, stopped).await;
-        });
+        let (routes, stop) = serve(state, origin)?;
         let server = server::new(None, server::limits());
-        let stopped = stop.clone().cancelled_owned();
-        tokio::spawn(server.serve_inside(routes, incoming, stopped));
+        tokio::spawn(server.serve_inside(routes, incoming, stopped(&stop)));
         Ok(Self {
             inside,
             _stop: stop.drop_guard(),
@@ -109,6 +100,31 @@ impl Reader {
     pub fn dialer(&self) -> Dialer {
         Dialer::inside(self.inside.clone())
     }
+}
+
+/// Returns services over a state that read, and what ends them. It blocks until the state is loaded.
+///
+/// # Errors
+///
+/// Why it cannot be read.
+pub(crate) fn serve(
+    state: Verified<Machine>,
+    origin: &Origin,
+) -> Result<(Routes, CancellationToken), Error> {
+    let runtime = open(state, origin)?;
+    let stop = CancellationToken::new();
+    let context = context(&runtime, origin, &stop);
+    let routes = routes(&context);
+    let stopped = stopped(&stop);
+    tokio::spawn(async move {
+        // It ends when the reader is dropped; nothing that it says is of use then.
+        let _ = runtime.run(NoNetwork, stopped).await;
+    });
+    Ok((routes, stop))
+}
+
+fn stopped(stop: &CancellationToken) -> WaitForCancellationFutureOwned {
+    stop.clone().cancelled_owned()
 }
 
 fn open(state: Verified<Machine>, origin: &Origin) -> Result<Runtime<Machine, MemoryDisk>, Error> {

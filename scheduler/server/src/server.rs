@@ -59,7 +59,7 @@ use crate::machine::Machine;
 use crate::service::{Context, Setup, StaleReads, Urls, revoked_since};
 use crate::{
     dead_members, duties, expelled, freshness, health, invariants, leadership, member, outdated,
-    placement, routes,
+    past, placement, routes,
 };
 
 /// The descriptors are those of all programs; only what is served here is listed.
@@ -331,7 +331,9 @@ impl Scheduler {
             .add_service(health_service)
             .add_service(REFLECTION.v1())
             .add_service(REFLECTION.v1alpha());
+        let past = past::Layer::new(context.clone());
         let routes = routes.into_axum_router().layer(StaleReads(context));
+        let routes = routes.layer(past);
         let routes = Routes::from(routes);
         let server = server::new(self.tls.as_ref(), grpc_limits(&self.config));
         let incoming = server::incoming(self.listener, self.tls, Protocol::Grpc);

@@ -15,7 +15,7 @@
 use std::sync::Arc;
 
 use berth_store::recover::{SnapshotError, read_snapshot};
-use berth_store::{CheckpointStore, Header, StateHash, checkpoints};
+use berth_store::{CheckpointStore, Header, Membership, StateHash, checkpoints};
 use raft::eraftpb::Entry;
 use tokio::task::spawn_blocking;
 
@@ -62,6 +62,8 @@ pub enum ArchiveError {
 pub struct Past<M: Machine> {
     /// The state of a checkpoint.
     pub replay: Replay<M>,
+    /// The membership there.
+    pub membership: Membership,
     /// The committed entries behind it, in order; they share their bytes with the log.
     pub entries: Vec<Entry>,
 }
@@ -167,6 +169,7 @@ impl<M: Machine> Archive<M> {
         let entries = self.handle.log_between(reached, last).await?;
         Ok(Past {
             replay: Replay::new(machine, position),
+            membership: header.membership,
             entries,
         })
     }

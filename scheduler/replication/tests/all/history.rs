@@ -144,6 +144,7 @@ fn replayed(past: Past<Registers>) -> (Vec<berth_store::Row>, u64, StateHash) {
     let Past {
         mut replay,
         entries,
+        ..
     } = past;
     for entry in &entries {
         replay.apply(entry).expect("it is the next one");

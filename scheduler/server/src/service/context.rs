@@ -199,12 +199,12 @@ impl Context {
     }
 
     /// Returns what makes earlier states of this member.
-    pub(super) fn archive(&self) -> &Archive<Machine> {
+    pub(crate) fn archive(&self) -> &Archive<Machine> {
         &self.inner.setup.archive
     }
 
     /// Waits for the turn to make a history.
-    pub(super) async fn history_turn(&self) -> OwnedSemaphorePermit {
+    pub(crate) async fn history_turn(&self) -> OwnedSemaphorePermit {
         let turn = self.inner.histories.clone().acquire_owned().await;
         turn.expect("the semaphore is never closed")
     }

@@ -87,6 +87,11 @@ fn requested(headers: &HeaderMap, path: &str) -> Result<Consistency, Status> {
             Err(not_a_read(method))
         }
         Consistency::Stale | Consistency::Linearizable => Ok(consistency),
+        // A member answers it before this layer.
+        Consistency::Revision(_) => Err(refusal::invalid(
+            CONSISTENCY,
+            "must not name a revision here: this state has one only",
+        )),
     }
 }
 
@@ -148,6 +153,7 @@ where
                 let inner = std::mem::replace(&mut self.inner, clone);
                 Either::Right(Box::pin(answer(inner, self.context.clone(), request)))
             }
+            Ok(Consistency::Revision(_)) => Either::Left(self.inner.call(request)),
             Err(refused) => Either::Right(Box::pin(async move { Ok(refused.into_http()) })),
         }
     }

@@ -9,6 +9,7 @@
 mod case;
 mod offline;
 mod pages;
+mod past;
 mod raw;
 mod stale;
 mod world;

@@ -3,7 +3,6 @@
 use berth_proto::consistency::{CONSISTENCY, Consistency, Staleness};
 use bytes::{Buf as _, BufMut as _};
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
-use tonic::metadata::MetadataValue;
 use tonic::transport::Channel;
 use tonic::{Request, Status};
 
@@ -60,7 +59,7 @@ pub(super) async fn call_over(
     let path_and_query = path.parse().expect("a path");
     let mut request = Request::new(request.to_vec());
     if let Some(consistency) = consistency {
-        let value = MetadataValue::from_static(consistency.as_str());
+        let value = consistency.text().parse().expect("a value");
         request.metadata_mut().insert(CONSISTENCY, value);
     }
     let called = grpc.server_streaming(request, path_and_query, Bytes).await;

@@ -203,7 +203,7 @@ async fn unknown_at_followers(world: &World) {
 }
 
 /// Returns the linearizable answer to every read, all at one revision.
-async fn all_answers(world: &World) -> (Vec<(String, Answer)>, u64) {
+pub(super) async fn all_answers(world: &World) -> (Vec<(String, Answer)>, u64) {
     loop {
         let mut all = Vec::new();
         let mut revisions = BTreeSet::new();

@@ -1,0 +1,316 @@
+//! Reads at an earlier revision: those whose metadata says [`Consistency::Revision`].
+//!
+//! ```text
+//!   request ─▶ bounds, access ─▶ revision? ── no ──▶ the services of this member
+//!                                   │ yes
+//!                                   └─▶ archive ─▶ state at that revision ─▶ reader, kept for a while
+//! ```
+//!
+//! A [reader](crate::reader) serves the state as it serves that of a backup, so every read answers as it
+//! would have then, and what only a leader knows is unknown. It takes as much memory as the state of a
+//! member, so there is one at a time; the latest is kept for what is read at the same revision next.
+//!
+//! Invariant: an answer is of the state after the last command up to the revision, and states the revision
+//! of that command.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::task;
+use std::time::{Duration, Instant};
+
+use berth_backup::Verified;
+use berth_domain::refusal::{Code, Refusal};
+use berth_process::bounds::methods::WATCHES;
+use berth_process::{BoxFuture, access, error_chain};
+use berth_proto::consistency::{CONSISTENCY, Consistency, MEMBER};
+use berth_proto::status::to_status;
+use berth_proto::types::v1::ReadConsistency;
+use berth_replication::runtime::{ArchiveError, Past};
+use berth_tls::Role;
+use tokio::sync::Mutex;
+use tokio_util::either::Either;
+use tokio_util::sync::DropGuard;
+use tonic::Status;
+use tonic::codegen::http::{HeaderValue, Request, Response};
+use tonic::service::{AxumBody, AxumRouter};
+use tower_service::Service;
+
+use crate::machine::Machine;
+use crate::reader::{self, Origin};
+use crate::service::Context;
+
+/// How long the state of a revision is kept after it was read last.
+const KEPT: Duration = Duration::from_secs(60);
+
+/// What needs no state, or is about all of them.
+const NOT_OF_A_STATE: [&str; 2] = ["berth.cluster.v1.ClusterService/WaitLeader", HISTORY];
+
+/// Who may call this may read earlier states, which costs the same.
+const HISTORY: &str = "berth.event.v1.EventService/GetHistory";
+
+/// The services over one earlier state.
+struct Served {
+    router: AxumRouter,
+    /// Ends them.
+    _stop: DropGuard,
+}
+
+struct Kept {
+    revision: u64,
+    used: Instant,
+    served: Arc<Served>,
+}
+
+/// The earlier state that was read last.
+struct States {
+    context: Context,
+    kept: Mutex<Option<Kept>>,
+}
+
+impl States {
+    /// Returns the services over the state at a revision.
+    async fn at(self: &Arc<Self>, revision: u64) -> Result<Arc<Served>, Status> {
+        self.expect_reached(revision).await?;
+        let kept = tokio::time::timeout(self.context.request_timeout(), self.kept.lock());
+        let mut kept = kept.await.map_err(|_| busy())?;
+        if let Some(kept) = kept.as_mut().filter(|kept| kept.revision == revision) {
+            kept.used = Instant::now();
+            return Ok(kept.served.clone());
+        }
+        // Two would take twice the memory.
+        *kept = None;
+        let served = Arc::new(self.serve(revision).await?);
+        *kept = Some(Kept {
+            revision,
+            used: Instant::now(),
+            served: served.clone(),
+        });
+        tokio::spawn(self.clone().forget(revision));
+        Ok(served)
+    }
+
+    /// Refuses a revision that the cluster has not reached.
+    async fn expect_reached(&self, revision: u64) -> Result<(), Status> {
+        for consistency in [ReadConsistency::Stale, ReadConsistency::Linearizable] {
+            let state = self.context.state(consistency.into()).await?;
+            if revision <= state.revision() {
+                return Ok(());
+            }
+            if consistency == ReadConsistency::Linearizable {
+                return Err(not_reached(revision, state.revision()));
+            }
+        }
+        Ok(())
+    }
+
+    async fn serve(&self, revision: u64) -> Result<Served, Status> {
+        let _turn = self.context.history_turn().await;
+        let past = self.context.archive().before(revision).await;
+        let past = past.map_err(|error| not_kept(revision, &error))?;
+        let origin = Origin {
+            cluster_id: self.context.cluster_id().to_owned(),
+            membership: past.membership.clone(),
+        };
+        let served = tokio::task::spawn_blocking(move || {
+            let state = replayed(past).map_err(|error| broken(&error))?;
+            reader::serve(state, &origin).map_err(|error| broken(&error))
+        });
+        match served.await {
+            Ok(served) => {
+                let (routes, stop) = served?;
+                Ok(Served {
+                    router: routes.into_axum_router(),
+                    _stop: stop.drop_guard(),
+                })
+            }
+            Err(end) if end.is_panic() => std::panic::resume_unwind(end.into_panic()),
+            Err(_) => Err(Status::unavailable("this member is stopping")),
+        }
+    }
+
+    /// Forgets a state when it was not read for a while.
+    async fn forget(self: Arc<Self>, revision: u64) {
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(KEPT / 4) => {}
+                () = self.context.stopping().cancelled() => {}
+            }
+            let mut kept = self.kept.lock().await;
+            let is_used = kept
+                .as_ref()
+                .is_some_and(|kept| kept.revision == revision && kept.used.elapsed() < KEPT);
+            if is_used && !self.context.stopping().is_cancelled() {
+                continue;
+            }
+            if kept.as_ref().is_some_and(|kept| kept.revision == revision) {
+                *kept = None;
+            }
+            return;
+        }
+    }
+}
+
+/// Applies the entries behind an earlier state.
+fn replayed(past: Past<Machine>) -> Result<Verified<Machine>, berth_replication::ReplayError> {
+    let Past {
+        mut replay,
+        entries,
+        membership: _,
+    } = past;
+    for entry in &entries {
+        replay.apply(entry)?;
+    }
+    Ok(Verified {
+        machine: replay.machine().clone(),
+        position: replay.position(),
+        commands: replay.commands(),
+    })
+}
+
+/// Answers reads at earlier revisions in front of the services.
+#[derive(Clone)]
+pub(crate) struct Layer(Arc<States>);
+
+impl Layer {
+    /// Begins with no state.
+    pub(crate) fn new(context: Context) -> Self {
+        Self(Arc::new(States {
+            context,
+            kept: Mutex::default(),
+        }))
+    }
+}
+
+impl<S> tower_layer::Layer<S> for Layer {
+    type Service = Answering<S>;
+
+    fn layer(&self, inner: S) -> Answering<S> {
+        Answering {
+            inner,
+            states: self.0.clone(),
+        }
+    }
+}
+
+/// Services behind the layer.
+#[derive(Clone)]
+pub(crate) struct Answering<S> {
+    inner: S,
+    states: Arc<States>,
+}
+
+type Answer = Result<Response<AxumBody>, Infallible>;
+
+impl<S> Service<Request<AxumBody>> for Answering<S>
+where
+    S: Service<Request<AxumBody>, Response = Response<AxumBody>, Error = Infallible>,
+    S::Future: Send + 'static,
+{
+    type Response = Response<AxumBody>;
+    type Error = Infallible;
+    type Future = Either<S::Future, BoxFuture<'static, Answer>>;
+
+    fn poll_ready(&mut self, cx: &mut task::Context<'_>) -> task::Poll<Result<(), Infallible>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<AxumBody>) -> Self::Future {
+        match requested(&request) {
+            None => Either::Left(self.inner.call(request)),
+            Some(Ok(revision)) => {
+                let states = self.states.clone();
+                Either::Right(Box::pin(async move {
+                    let answered = answer(&states, revision, request).await;
+                    Ok(answered.unwrap_or_else(Status::into_http))
+                }))
+            }
+            Some(Err(refused)) => Either::Right(Box::pin(async move { Ok(refused.into_http()) })),
+        }
+    }
+}
+
+/// Returns the revision that a request names; nothing if it names none.
+fn requested<B>(request: &Request<B>) -> Option<Result<u64, Status>> {
+    let value = request.headers().get(CONSISTENCY)?;
+    let Ok(Consistency::Revision(revision)) = Consistency::parse(value.as_bytes()) else {
+        // It is answered or refused behind this layer.
+        return None;
+    };
+    let method = request.uri().path().trim_start_matches('/');
+    let is_served = access::table::roles(method).next().is_some();
+    let is_read = access::table::may(Role::Reader, method)
+        && !WATCHES.contains(&method)
+        && !NOT_OF_A_STATE.contains(&method);
+    if is_served && !is_read {
+        return Some(Err(not_a_read(method)));
+    }
+    let caller = access::caller(request.extensions());
+    if caller.is_some_and(|caller| !access::table::may(caller.role, HISTORY)) {
+        return Some(Err(access::not_yours("a state of an earlier revision")));
+    }
+    Some(Ok(revision))
+}
+
+async fn answer(
+    states: &Arc<States>,
+    revision: u64,
+    mut request: Request<AxumBody>,
+) -> Result<Response<AxumBody>, Status> {
+    let served = states.at(revision).await?;
+    let stale = HeaderValue::from_static("stale");
+    request.headers_mut().insert(CONSISTENCY, stale);
+    let answered = served.router.clone().call(request).await;
+    let mut response = answered.unwrap_or_else(|never| match never {});
+    // The reader is this member's.
+    if response.headers().contains_key(MEMBER) {
+        let member = HeaderValue::from(states.context.handle().leader().id);
+        response.headers_mut().insert(MEMBER, member);
+    }
+    // What it still sends is of these services.
+    response.extensions_mut().insert(served);
+    Ok(response)
+}
+
+fn not_a_read(method: &str) -> Status {
+    let message = format!("{method} does not read the state of a revision");
+    let refusal = Refusal::new(Code::InvalidArgument, "REVISION_NOT_A_READ", message);
+    to_status(
+        &refusal
+            .with("method", method)
+            .with_hint("leave x-berth-consistency out of the request"),
+    )
+}
+
+fn not_reached(revision: u64, last: u64) -> Status {
+    let message = format!("the cluster has not reached revision {revision}: it is at {last}");
+    let refusal = Refusal::new(Code::OutOfRange, "REVISION_NOT_REACHED", message);
+    let hint = "it is of another cluster, or of one that was restored";
+    to_status(&refusal.with("last_revision", last).with_hint(hint))
+}
+
+fn not_kept(revision: u64, error: &ArchiveError) -> Status {
+    let message = format!("revision {revision} cannot be read: {}", error_chain(error));
+    let (code, reason) = match error {
+        ArchiveError::Forgotten { .. } => (Code::OutOfRange, "REVISION_NOT_KEPT"),
+        ArchiveError::Nothing
+        | ArchiveError::Checkpoints(_)
+        | ArchiveError::Checkpoint { .. }
+        | ArchiveError::Log(_) => (Code::Unavailable, "HISTORY_NOT_KEPT"),
+    };
+    let hint = "name another scheduler, whose log may begin earlier, or read backups";
+    to_status(&Refusal::new(code, reason, message).with_hint(hint))
+}
+
+fn busy() -> Status {
+    let message = "this member is making the state of another revision";
+    let refusal = Refusal::new(Code::ResourceExhausted, "HISTORY_BUSY", message);
+    let hint = "repeat the request in a few seconds, or send it to another scheduler";
+    to_status(&refusal.with_hint(hint))
+}
+
+fn broken(error: &(dyn std::error::Error + 'static)) -> Status {
+    let message = format!("the state cannot be made again: {}", error_chain(error));
+    let refusal = Refusal::new(Code::Internal, "HISTORY_BROKEN", message);
+    let hint = "send the request to another scheduler, and report this with its log";
+    to_status(&refusal.with_hint(hint))
+}
