@@ -146,7 +146,8 @@ pub struct Global {
     pub bundle: Option<PathBuf>,
     /// Revision, or time as 2026-11-27T18:42:31Z, to read the state of
     ///
-    /// Goes with --backup. Without it, the state at the end of the last file is read.
+    /// Of the files of --backup, or, for a revision, of a scheduler as far back as its log reaches.
+    /// Standard error states which state is shown. For commands that only read.
     #[arg(long, global = true, value_name = "REVISION|TIME", help_heading = help::GLOBAL)]
     pub at: Option<Moment>,
     /// Format of the output, for people or for programs
@@ -155,6 +156,15 @@ pub struct Global {
 }
 
 impl Global {
+    /// Returns the revision at which schedulers are read, if one is named.
+    #[must_use]
+    pub fn revision(&self) -> Option<u64> {
+        match self.at {
+            Some(Moment::Revision(revision)) if !self.reads_files() => Some(revision),
+            Some(Moment::Revision(_) | Moment::Time(..)) | None => None,
+        }
+    }
+
     /// Returns whether files are read instead of schedulers.
     #[must_use]
     pub fn reads_files(&self) -> bool {

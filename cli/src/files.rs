@@ -46,8 +46,26 @@ pub fn check(global: &Global) -> Result<(), Refusal> {
         let refusal = Refusal::new(Code::InvalidArgument, "OPTIONS_CONTRADICT", message);
         Err(refusal.with_hint(hint))
     };
-    if global.at.is_some() && global.backup.is_empty() {
-        return refused("--at needs --backup", "name the files with --backup");
+    match &global.at {
+        Some(_) if global.bundle.is_some() => {
+            return refused(
+                "--at contradicts --bundle: a bundle has one state at most",
+                "leave --at out",
+            );
+        }
+        Some(_) if global.stale => {
+            return refused(
+                "--at contradicts --stale: each names the state that is read",
+                "give one of the two",
+            );
+        }
+        Some(Moment::Time(..)) if global.backup.is_empty() => {
+            return refused(
+                "--at with a time needs --backup: schedulers read earlier states by revision",
+                "name a revision, as `berth audit list` shows them, or files with --backup",
+            );
+        }
+        Some(_) | None => {}
     }
     if global.bundle.is_some() && !global.backup.is_empty() {
         return refused(

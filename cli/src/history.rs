@@ -96,7 +96,11 @@ fn part_of(history: &SubjectHistory, after: u64) -> SubjectHistory {
     }
 }
 
-async fn of_scheduler(session: &Session, name: String, after: u64) -> anyhow::Result<SubjectHistory> {
+async fn of_scheduler(
+    session: &Session,
+    name: String,
+    after: u64,
+) -> anyhow::Result<SubjectHistory> {
     let request = GetHistoryRequest {
         name,
         after_revision: after,

@@ -136,6 +136,9 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
         // Before a file is opened.
         files::commands::check(&arguments.command, &arguments.global)?;
     }
+    if arguments.global.revision().is_some() {
+        files::commands::check_revision(&arguments.command)?;
+    }
     if let Command::Certs(command) = arguments.command {
         // `berth certs` makes certificates, so there may be none yet.
         return certs::run(command, arguments.global.output);
@@ -201,7 +204,11 @@ fn session(arguments: &Arguments) -> anyhow::Result<Session> {
     // A command that calls no server needs no certificates, whatever the environment sets.
     let tls = if alone { None } else { global.certificates()? };
     let session = Session::with_certificates(&global.scheduler, global.output, tls)?;
-    Ok(session.with_reading(reading::reading(&arguments.command, global.stale)))
+    Ok(session.with_reading(reading::reading(
+        &arguments.command,
+        global.stale,
+        global.revision(),
+    )))
 }
 
 fn fail(error: &anyhow::Error, format: Format) -> ExitCode {

@@ -5,9 +5,12 @@
 use crate::arguments::{Cluster, Command, Host, Vm};
 use crate::stale::Reading;
 
-/// Returns how a command reads; `is_stale` is what its option says.
+/// Returns how a command reads; `is_stale` and `at` are what its options say.
 #[must_use]
-pub fn reading(command: &Command, is_stale: bool) -> Reading {
+pub fn reading(command: &Command, is_stale: bool, at: Option<u64>) -> Reading {
+    if let Some(revision) = at {
+        return Reading::Revision(revision);
+    }
     match (is_stale, shows_where_vms_are(command)) {
         (true, _) => Reading::Stale,
         (false, true) => Reading::LeaderOrStale,
@@ -36,7 +39,8 @@ mod tests {
     fn of(line: &str) -> Reading {
         let arguments = Arguments::try_parse_from(line.split_whitespace());
         let arguments = arguments.unwrap_or_else(|error| panic!("{line}: {error}"));
-        reading(&arguments.command, arguments.global.stale)
+        let global = &arguments.global;
+        reading(&arguments.command, global.stale, global.revision())
     }
 
     #[test]
@@ -75,5 +79,10 @@ mod tests {
         ] {
             assert_eq!(of(line), Reading::Stale, "{line}");
         }
+        assert_eq!(of("berth vm list --at 7"), Reading::Revision(7));
+        assert_eq!(
+            of("berth --backup f vm list --at 7"),
+            Reading::LeaderOrStale
+        );
     }
 }

@@ -152,6 +152,10 @@ impl Session {
                 let own = self.scheduler.read_own(&call).await;
                 own.and_then(|own| self.take(own))
             }
+            Reading::Revision(revision) => {
+                let own = self.scheduler.read_revision(revision, &call).await;
+                own.and_then(|own| self.take(own))
+            }
         }
         .map_err(with_hint)
     }
@@ -216,7 +220,13 @@ impl Session {
             // Refused before a state was read: by a server that supports such reads, or not.
             return own.answer.map_err(|status| from_status(&status));
         }
-        let source = source_of(&own);
+        let source = Source {
+            is_earlier: matches!(self.reading, Reading::Revision(_)),
+            ..source_of(&own)
+        };
+        if source.is_earlier && source.staleness.is_none() {
+            return Err(stale::without_revisions(&source.address));
+        }
         let before = self.source().replace(source.clone());
         if before.is_none_or(|before| !source.is_like(&before)) {
             source.report(self.output);
@@ -245,7 +255,8 @@ impl Session {
     /// Returns whether the state of a file is read, which has only what is replicated.
     #[must_use]
     pub fn reads_state(&self) -> bool {
-        self.offline.as_ref().is_some_and(Offline::is_state)
+        let is_earlier = matches!(self.reading, Reading::Revision(_));
+        is_earlier || self.offline.as_ref().is_some_and(Offline::is_state)
     }
 
     /// Returns the URL of a scheduler's address.
@@ -282,7 +293,7 @@ impl Session {
     fn check_may_change(&self) -> Result<(), Refusal> {
         self.check_running()?;
         match self.reading {
-            Reading::Stale => Err(stale::not_a_read()),
+            Reading::Stale | Reading::Revision(_) => Err(stale::not_a_read()),
             Reading::Leader | Reading::LeaderOrStale => Ok(()),
         }
     }
@@ -445,6 +456,7 @@ fn source_of<T>(own: &OwnAnswer<T>) -> Source {
     Source {
         address: own.address.clone(),
         staleness: own.staleness,
+        is_earlier: false,
     }
 }
 

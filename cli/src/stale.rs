@@ -7,6 +7,7 @@
 //!   Reading::Leader         every read through the leader
 //!   Reading::LeaderOrStale  through the leader; if there is none, as Stale
 //!   Reading::Stale          the first scheduler that answers
+//!   Reading::Revision       the same, from its state at a revision
 //! ```
 //!
 //! Invariant: standard error states what such an answer is worth before anything of it is printed, once per
@@ -34,6 +35,8 @@ pub enum Reading {
     LeaderOrStale,
     /// From one scheduler.
     Stale,
+    /// From one scheduler, at an earlier revision.
+    Revision(u64),
 }
 
 /// Returns whether a refusal was made because no leader answered.
@@ -49,6 +52,13 @@ pub(crate) fn not_a_read() -> Refusal {
         .with_hint("repeat the command without --stale; nothing was changed")
 }
 
+/// Returns the refusal of a scheduler that answers without looking at the revision.
+pub(crate) fn without_revisions(address: &str) -> Refusal {
+    let message = format!("the scheduler at {address} does not support --at");
+    Refusal::new(Code::Unimplemented, "REVISION_UNSUPPORTED", message)
+        .with_hint("upgrade it, name another one, or read backups with --backup")
+}
+
 /// One scheduler that answers alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
@@ -56,6 +66,8 @@ pub struct Source {
     pub address: String,
     /// What its answers are worth; absent if it does not support stale reads.
     pub staleness: Option<Staleness>,
+    /// Whether they are of an earlier revision, which was requested.
+    pub is_earlier: bool,
 }
 
 impl Source {
@@ -81,7 +93,20 @@ impl Source {
     }
 
     fn sentence(&self) -> String {
-        let Self { address, staleness } = self;
+        let Self {
+            address,
+            staleness,
+            is_earlier,
+        } = self;
+        if let (true, Some(known)) = (is_earlier, staleness) {
+            let Staleness {
+                member, revision, ..
+            } = known;
+            return format!(
+                "the state at revision {revision}, which member {member} at {address} has made again; \
+                 later changes are missing, and whether hosts are up is unknown"
+            );
+        }
         let Some(known) = staleness else {
             return format!(
                 "the scheduler at {address} does not support --stale: it has answered through the leader"
@@ -137,6 +162,7 @@ mod tests {
                 age,
                 leader,
             }),
+            is_earlier: false,
         }
     }
 

@@ -36,7 +36,7 @@ enum Verdict {
 use Verdict::{Alone, Changes, Live, Measured, Reads, Status};
 
 const DECISIONS: Verdict = Live("decisions are made by the leader and its hosts");
-const STREAM: Verdict = Live("nothing happens in a backup");
+const STREAM: Verdict = Live("nothing happens in a state that was");
 
 /// Refuses a command that is not answered from the files of these options.
 ///
@@ -68,6 +68,30 @@ pub(crate) fn check(command: &Command, global: &Global) -> Result<(), Refusal> {
             )
         }
     }
+}
+
+/// Refuses a command that is not answered from the state of a scheduler at a revision.
+///
+/// # Errors
+///
+/// Why it is not.
+pub(crate) fn check_revision(command: &Command) -> Result<(), Refusal> {
+    let is_history = matches!(
+        command,
+        Command::Vm(Vm::History { .. }) | Command::Host(Host::History { .. })
+    );
+    let (why, hint) = match verdict(command) {
+        Reads if is_history => ("a history is of no single state", "begin it with --after"),
+        // Of these the state has most.
+        Status if matches!(command, Command::Audit(_) | Command::Host(_)) => return Ok(()),
+        Reads => return Ok(()),
+        Changes => ("it would change something", "leave --at out"),
+        Status => ("it is about running programs", "leave --at out"),
+        Live(why) | Measured(why) => (why, "leave --at out"),
+        Alone => ("it calls no scheduler", "leave --at out"),
+    };
+    let message = format!("--at does not go with this command: {why}");
+    Err(Refusal::new(Code::InvalidArgument, "REVISION_NOT_A_READ", message).with_hint(hint))
 }
 
 /// Returns whether a bundle with a state answers a command from it, rather than from what its schedulers

@@ -15,6 +15,9 @@ use crate::status;
 /// How long one member may take to answer before the next one is called.
 const MEMBER_TIMEOUT: Duration = Duration::from_secs(4);
 
+/// How long one member may take that has to make an earlier state, which is a start of it.
+const REVISION_TIMEOUT: Duration = Duration::from_secs(120);
+
 /// What one member answered from its own state.
 #[derive(Debug)]
 pub struct OwnAnswer<T> {
@@ -39,13 +42,46 @@ impl SchedulerChannel {
         F: Fn(ReadChannel) -> Fut,
         Fut: Future<Output = Result<Response<T>, Status>>,
     {
+        self.read_at_one(Consistency::Stale, MEMBER_TIMEOUT, call)
+            .await
+    }
+
+    /// Makes a call at one member after the other, until one answers from its state at a revision, which it
+    /// may have to make first.
+    ///
+    /// # Errors
+    ///
+    /// When no member answers.
+    pub async fn read_revision<T, F, Fut>(
+        &self,
+        revision: u64,
+        call: F,
+    ) -> Result<OwnAnswer<T>, Refusal>
+    where
+        F: Fn(ReadChannel) -> Fut,
+        Fut: Future<Output = Result<Response<T>, Status>>,
+    {
+        self.read_at_one(Consistency::Revision(revision), REVISION_TIMEOUT, call)
+            .await
+    }
+
+    async fn read_at_one<T, F, Fut>(
+        &self,
+        consistency: Consistency,
+        timeout: Duration,
+        call: F,
+    ) -> Result<OwnAnswer<T>, Refusal>
+    where
+        F: Fn(ReadChannel) -> Fut,
+        Fut: Future<Output = Result<Response<T>, Status>>,
+    {
         let mut silent = Silent::default();
         let mut last = None;
         for address in self.endpoints_from_current() {
             let channel = self.channel_to(&address);
             let channel = channel.map_err(|status| status::from_status(&status))?;
-            let call = call(Consistency::Stale.over(channel));
-            let Ok(answer) = tokio::time::timeout(MEMBER_TIMEOUT, call).await else {
+            let call = call(consistency.over(channel));
+            let Ok(answer) = tokio::time::timeout(timeout, call).await else {
                 last = Some(Status::unavailable("no answer in time"));
                 continue;
             };

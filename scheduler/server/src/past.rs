@@ -28,6 +28,7 @@ use berth_proto::types::v1::ReadConsistency;
 use berth_replication::runtime::{ArchiveError, Past};
 use berth_tls::Role;
 use tokio::sync::Mutex;
+use tokio::task::JoinHandle;
 use tokio_util::either::Either;
 use tokio_util::sync::DropGuard;
 use tonic::Status;
@@ -103,29 +104,30 @@ impl States {
         Ok(())
     }
 
+    /// Makes the state of a revision. Who requested it may go meanwhile: it is made to the end before
+    /// another one is begun.
     async fn serve(&self, revision: u64) -> Result<Served, Status> {
-        let _turn = self.context.history_turn().await;
-        let past = self.context.archive().before(revision).await;
-        let past = past.map_err(|error| not_kept(revision, &error))?;
-        let origin = Origin {
-            cluster_id: self.context.cluster_id().to_owned(),
-            membership: past.membership.clone(),
-        };
-        let served = tokio::task::spawn_blocking(move || {
-            let state = replayed(past).map_err(|error| broken(&error))?;
-            reader::serve(state, &origin).map_err(|error| broken(&error))
+        let turn = self.context.history_turn().await;
+        let context = self.context.clone();
+        let made = tokio::spawn(async move {
+            let _turn = turn;
+            let past = context.archive().before(revision).await;
+            let past = past.map_err(|error| not_kept(revision, &error))?;
+            let origin = Origin {
+                cluster_id: context.cluster_id().to_owned(),
+                membership: past.membership.clone(),
+            };
+            let (routes, stop) = ended(tokio::task::spawn_blocking(move || {
+                let state = replayed(past).map_err(|error| broken(&error))?;
+                reader::serve(state, &origin).map_err(|error| broken(&error))
+            }))
+            .await?;
+            Ok(Served {
+                router: routes.into_axum_router(),
+                _stop: stop.drop_guard(),
+            })
         });
-        match served.await {
-            Ok(served) => {
-                let (routes, stop) = served?;
-                Ok(Served {
-                    router: routes.into_axum_router(),
-                    _stop: stop.drop_guard(),
-                })
-            }
-            Err(end) if end.is_panic() => std::panic::resume_unwind(end.into_panic()),
-            Err(_) => Err(Status::unavailable("this member is stopping")),
-        }
+        ended(made).await
     }
 
     /// Forgets a state when it was not read for a while.
@@ -147,6 +149,15 @@ impl States {
             }
             return;
         }
+    }
+}
+
+/// Returns what a task returned; a panic goes on here.
+async fn ended<T>(task: JoinHandle<Result<T, Status>>) -> Result<T, Status> {
+    match task.await {
+        Ok(done) => done,
+        Err(end) if end.is_panic() => std::panic::resume_unwind(end.into_panic()),
+        Err(_) => Err(Status::unavailable("this member is stopping")),
     }
 }
 

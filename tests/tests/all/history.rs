@@ -57,6 +57,40 @@ fn a_history_is_the_same_from_the_log_and_from_backups() {
         assert!(commands(&live).contains(&"BeginMigration"), "{live:#}");
     }
     as_text(&cluster);
+    earlier(&cluster, made["revision"].as_u64().expect("a revision"));
+}
+
+/// Goal: a scheduler shows the state of an earlier revision, states which, and changes nothing of it.
+fn earlier(cluster: &Cluster, revision: u64) {
+    let at = revision.to_string();
+    let read = |line: &[&str]| {
+        let answer = cluster
+            .berth(&[&["--at", &at], line].concat())
+            .with_status(0);
+        let stated: Value = serde_json::from_str(answer.stderr.trim()).unwrap_or_default();
+        assert_eq!(stated["stale"]["revision"], revision, "{answer:#?}");
+        answer.json().unwrap_or_else(|seen| panic!("{seen}"))
+    };
+    let then = read(&["vm", "show", "a"]);
+    assert_eq!(then["vm"]["host"], "h1", "{then:#}");
+    assert_eq!(cluster.json(&["vm", "show", "a"])["vm"]["host"], "h2");
+    let hosts = read(&["host", "list"]);
+    assert_eq!(hosts[0]["host"]["cordoned"], false, "{hosts:#}");
+    for (line, reason) in [
+        (&["vm", "delete", "a"][..], "REVISION_NOT_A_READ"),
+        (&["watch"], "REVISION_NOT_A_READ"),
+        (&["vm", "history", "a"], "REVISION_NOT_A_READ"),
+        (&["vm", "list", "--stale"], "OPTIONS_CONTRADICT"),
+    ] {
+        let answer = cluster
+            .berth(&[&["--at", &at], line].concat())
+            .with_status(1);
+        assert!(answer.stderr.contains(reason), "{answer:#?}");
+    }
+    let far = cluster
+        .berth(&["--at", "99999999", "vm", "list"])
+        .with_status(1);
+    assert!(far.stderr.contains("REVISION_NOT_REACHED"), "{far:#?}");
 }
 
 /// Goal: people see the hosts, the exact CPUs and the steps.

@@ -131,7 +131,7 @@ fn refusals(cluster: &Cluster, full: &Path, later: &Path) {
     refused(
         cluster,
         &[],
-        &["--at", "1", "vm", "list"],
+        &["--at", "1971-01-01T00:00:00Z", "vm", "list"],
         "OPTIONS_CONTRADICT",
     );
     for moment in [

@@ -29,6 +29,7 @@ pub(super) const COMMANDS: &[&str] = &[
     "vm create x --flavor x --kernel k --initrd i --validate-only",
     "vm list",
     "vm list --stale",
+    "vm list --at 7",
     "vm show x",
     "vm history x",
     "vm migrate x",

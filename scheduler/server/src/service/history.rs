@@ -102,11 +102,9 @@ impl From<Refusal> for Ended {
 /// Makes the history, and sends it.
 async fn run(context: &Context, mut sending: Sending) -> Result<(), Ended> {
     let archive = context.archive();
-    let past = tokio::select! {
-        past = archive.earliest(sending.last) => past.map_err(|error| not_kept(&error))?,
-        () = sending.messages.closed() => return Err(Ended::Closed),
-        () = context.stopping().cancelled() => return Err(Ended::Stopping),
-    };
+    // To its end, although the client may go: the next one begins when this one has ended.
+    let past = archive.earliest(sending.last).await;
+    let past = past.map_err(|error| not_kept(&error))?;
     sending.first = past.replay.machine().state().revision().max(sending.after);
     let sent = tokio::task::spawn_blocking(move || sending.all(past));
     match sent.await {
