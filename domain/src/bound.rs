@@ -20,8 +20,16 @@ pub const REPORTED_NAMES_MAX: usize = 256;
 /// megabyte.
 pub const REPORT_BYTES_MAX: u64 = 4 << 20;
 
-/// The most VMs, shelved and failed ones included.
-pub const VMS_MAX: usize = 100_000;
+/// The most VMs of a cluster of however many hosts, shelved and failed ones included: three times as many
+/// as 10,000 hosts run. Smaller clusters may have fewer: see [`vms_max`].
+pub const VMS_MAX: usize = 1_000_000;
+
+/// How many VMs a cluster may have however few hosts it has.
+pub const VMS_OF_FEW_HOSTS: usize = 100_000;
+
+/// How many VMs a cluster may have for each of its hosts. Hosts run some 34, and those that are shelved
+/// or failed to boot count too.
+pub const VMS_PER_HOST: usize = 100;
 
 /// How many operations that are done, and how many migrations that have ended, are remembered, each.
 pub const ENDED_MAX: usize = 1_000;
@@ -37,6 +45,14 @@ pub const REMEMBERED_MAX: usize = 131_072;
 
 /// How many bytes the remembered outcomes have together; the newest alone may have more.
 pub const OUTCOMES_BYTES_MAX: u64 = 64 << 20;
+
+/// Returns how many VMs a cluster of so many hosts may have. Hosts come with certificates of their own, so
+/// that a conductor cannot make a small cluster hold what only a large one has the memory for.
+#[must_use]
+pub fn vms_max(hosts: usize) -> usize {
+    let by_hosts = hosts.saturating_mul(VMS_PER_HOST);
+    by_hosts.clamp(VMS_OF_FEW_HOSTS, VMS_MAX)
+}
 
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
@@ -490,5 +506,18 @@ mod tests {
             text.contains(&table),
             "docs/security.md must hold:\n{table}"
         );
+    }
+
+    #[test]
+    fn vms_are_bounded_by_hosts_between_two_fixed_numbers() {
+        for (hosts, max) in [
+            (0, 100_000),
+            (1_000, 100_000),
+            (1_001, 100_100),
+            (10_000, 1_000_000),
+            (usize::MAX, 1_000_000),
+        ] {
+            assert_eq!(vms_max(hosts), max, "{hosts} hosts");
+        }
     }
 }

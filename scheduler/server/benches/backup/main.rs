@@ -28,7 +28,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use berth_domain::bound::VMS_MAX;
+use berth_domain::bound::vms_max;
 use berth_domain::version::ServiceVersion;
 use berth_state::State;
 use berth_testkit::state::scale::{self, Size};
@@ -75,7 +75,13 @@ impl Options {
     /// Returns whether claims are refused, as there are as many VMs as there may be.
     fn is_beyond_bound(&self) -> bool {
         let claims = u64::from(self.rate) * self.seconds * 4;
-        self.hosts * self.vms_per_host + claims > VMS_MAX as u64
+        self.hosts * self.vms_per_host + claims > self.vms_max()
+    }
+
+    /// Returns how many VMs the cluster may have.
+    fn vms_max(&self) -> u64 {
+        let hosts = usize::try_from(self.hosts).unwrap_or(usize::MAX);
+        vms_max(hosts) as u64
     }
 
     /// Returns a cluster version at which the claims are made.
@@ -124,7 +130,8 @@ async fn measure(options: &Options) -> Outcome<()> {
     );
     if options.is_beyond_bound() {
         println!(
-            "a cluster may have {VMS_MAX} VMs: measured at cluster version {}, which has no such bound",
+            "the cluster may have {} VMs: measured at cluster version {}, which has no such bound",
+            options.vms_max(),
             options.version()
         );
     }

@@ -1,6 +1,6 @@
 //! Booting: the VM, its claim and its operation begin together, and end together.
 
-use berth_domain::bound::VMS_MAX;
+use berth_domain::bound::vms_max;
 use berth_domain::claim::{Claim, Owner, State as ClaimState};
 use berth_domain::constraint::Demand;
 use berth_domain::id::{Generation, OperationId, VmUid};
@@ -81,17 +81,18 @@ impl<J: Journal> Transaction<'_, J> {
     /// Refuses one more VM where there are as many as there may be. Claims bound only those that hold
     /// some: VMs that are shelved, or whose boot failed, hold none.
     fn examine_vm_count(&self) -> Result<(), Refusal> {
-        let may_begin = self.state.vms.len() < VMS_MAX;
+        let max = vms_max(self.state.hosts.len());
+        let may_begin = self.state.vms.len() < max;
         if may_begin || !self.may_write(ServiceVersion::BOUNDED_RECORDS) {
             return Ok(());
         }
         Err(Refusal::new(
             Code::ResourceExhausted,
             "TOO_MANY_VMS",
-            format!("the cluster has {VMS_MAX} VMs, as many as there may be"),
+            format!("the cluster has {max} VMs, as many as there may be"),
         )
         .with_hint("delete VMs that failed to boot or are shelved: berth vm list")
-        .with("max", VMS_MAX))
+        .with("max", max))
     }
 
     /// Returns what a new VM demands of its host.

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use berth_domain::audit::{Outcome, RequestSummary};
-use berth_domain::bound::VMS_MAX;
+use berth_domain::bound::{VMS_OF_FEW_HOSTS, vms_max};
 use berth_domain::host::HostReport;
 use berth_domain::id::TimeMs;
 use berth_domain::name::RegionName;
@@ -16,6 +16,7 @@ use berth_domain::vm::Vm;
 use berth_domain::volume::{DeviceMode, Extent, FOREIGN_MAX, REGIONS_MAX, Region};
 use berth_state::command::{Command, Effect, Envelope};
 use berth_state::{Row, State};
+use berth_testkit::state::scale::{self, Size};
 use berth_testkit::state::*;
 
 /// The versions without and with the bounds.
@@ -134,7 +135,7 @@ fn a_report_that_no_host_has_is_refused() {
     }
 }
 
-/// Goal: VMs that hold no claim are bounded too. Method: as many as there may be, all but one made of the
+/// Goal: VMs that hold no claim are bounded too. Method: as many as one host makes, all but one made of the
 /// row of a VM whose boot failed.
 #[test]
 fn vms_are_bounded_though_they_hold_nothing() {
@@ -142,7 +143,7 @@ fn vms_are_bounded_though_they_hold_nothing() {
         let mut world = World::at_version(version, 1);
         fail_boot(&mut world, "a");
         let failed = world.state.vm(&vm_name("a")).unwrap().clone();
-        let copies = (2..VMS_MAX).map(|number| {
+        let copies = (2..VMS_OF_FEW_HOSTS).map(|number| {
             Row::Vm(Arc::new(Vm {
                 name: vm_name(&format!("vm-{number}")),
                 ..(*failed).clone()
@@ -153,7 +154,7 @@ fn vms_are_bounded_though_they_hold_nothing() {
         let mut world = world.without_checks();
         world.state = state;
         fail_boot(&mut world, "last");
-        assert_eq!(world.state.vms().len(), VMS_MAX);
+        assert_eq!(world.state.vms().len(), VMS_OF_FEW_HOSTS);
         let outcome = world.begin_boot("more", &pinned(1), "h1");
         let is_bounded = version == ServiceVersion::BOUNDED_RECORDS;
         match (outcome, is_bounded) {
@@ -167,6 +168,37 @@ fn vms_are_bounded_though_they_hold_nothing() {
             (outcome, _) => panic!("version {version}: {outcome:?}"),
         }
     }
+}
+
+/// Goal: a cluster of more hosts may have more VMs. Method: one of 1,001 hosts with one VM less than it may
+/// have, which is more than one of 1,000 may.
+#[test]
+fn a_larger_cluster_may_have_more_vms() {
+    let size = Size {
+        hosts: 1_000,
+        vms_per_host: 0,
+        seed: 1,
+        version: ServiceVersion::CURRENT,
+    };
+    let mut world = World::of(scale::state(size)).without_checks();
+    world.register("h1", report(topology(2, 3, 1))).unwrap();
+    let max = vms_max(1_001);
+    assert!(max > vms_max(1_000));
+    fail_boot(&mut world, "a");
+    let failed = world.state.vm(&vm_name("a")).unwrap().clone();
+    let missing = max - 1 - world.state.vms().len();
+    let copies = (0..missing).map(|number| {
+        Row::Vm(Arc::new(Vm {
+            name: vm_name(&format!("copy-{number}")),
+            ..(*failed).clone()
+        }))
+    });
+    let rows: Vec<_> = world.state.rows().chain(copies).collect();
+    world.state = State::from_rows(rows).unwrap();
+    fail_boot(&mut world, "last");
+    let refusal = world.begin_boot("more", &pinned(1), "h1").unwrap_err();
+    assert_eq!(refusal.reason, "TOO_MANY_VMS");
+    assert_eq!(refusal.metadata["max"], max.to_string());
 }
 
 /// Deletes a VM that has no claim, which takes no step.
