@@ -53,6 +53,6 @@ pub trait Machine: Clone + Send + Sync + 'static {
         rows: impl Iterator<Item = Row>,
         applied: u64,
     ) -> Result<Self, Self::Error>;
-    /// Checks every invariant of the state.
+    /// Checks every invariant of the state; of a large one on all processors.
     fn check(&self) -> Result<(), String>;
 }

@@ -24,6 +24,7 @@
 //! | `addresses` | records where members are reached now |
 //! | `contact`, `dead_members` | who answers the leader, and the removal of who does not |
 //! | `member`, `join`, `expelled`, `outdated` | start, joining, and removal of a member |
+//! | `invariants`, `parallel_check` | samples of the invariants, and all of them on all processors |
 //! | [`stop`] | why a member does not start or stops by itself, and what to do about it |
 //! | [`history`], [`moment`] | the state at a moment, from backups |
 //! | [`reader`] | the services that read, over such a state and without a cluster |
@@ -59,6 +60,7 @@ pub mod membership;
 pub mod moment;
 mod new_group;
 mod outdated;
+mod parallel_check;
 mod past;
 mod placement;
 pub mod process;

@@ -15,6 +15,8 @@ use berth_state::command::{Command, Envelope};
 use berth_state::{RebuildError, Reply, State};
 use bytes::Bytes;
 
+use crate::parallel_check;
+
 /// The newest cluster version that a member can apply, or is configured to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Level(pub ServiceVersion);
@@ -209,8 +211,7 @@ impl berth_replication::Machine for Machine {
     }
 
     fn check(&self) -> Result<(), String> {
-        self.state
-            .check()
-            .map_err(|violation| violation.to_string())
+        let checked = parallel_check::check(&self.state);
+        checked.map_err(|violation| violation.to_string())
     }
 }

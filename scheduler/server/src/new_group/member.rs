@@ -48,8 +48,8 @@ pub(super) fn prepare(directory: &Path) -> Result<(), Failure> {
         .map_err(|error| failed("the new member has no space", &error))
 }
 
-/// Makes the only member of a new group, with the state at this place. What it has written is removed
-/// again where it fails.
+/// Makes the only member of a new group, with the state at this place, whose invariants are checked as
+/// those of the recovering state that is written. What it has written is removed again where it fails.
 pub(super) fn create(group: &NewGroup<'_>, state: State, at: Position) -> Result<Created, Failure> {
     prepare(group.directory)?;
     let cluster = ClusterId(Uuid::new_v4());

@@ -43,6 +43,11 @@ struct Survivor {
 /// Prints what a member's directory holds.
 pub(super) fn inspect(config: &Config) -> Result<String, Failure> {
     let survivor = read(config)?;
+    if let Err(violation) = survivor.replay.machine().check() {
+        let path = config.data_dir.display();
+        let why = format!("the state in {path} breaks an invariant: {violation}");
+        return Err((CANNOT_RUN, why));
+    }
     let Position {
         index, term, hash, ..
     } = survivor.replay.position();
@@ -123,7 +128,7 @@ fn describe_uncommitted(uncommitted: &[String]) -> String {
     text
 }
 
-/// Reads a member's directory, and replays its log.
+/// Reads a member's directory, and replays its log. The invariants of the state are not checked.
 fn read(config: &Config) -> Result<Survivor, Failure> {
     let path = &config.data_dir;
     let what = format!("{} cannot be read", path.display());
@@ -158,12 +163,6 @@ fn read(config: &Config) -> Result<Survivor, Failure> {
             uncommitted.extend(name_of(replay.machine(), entry));
         }
         replay.apply(entry).map_err(|error| failed(&what, &error))?;
-    }
-    if let Err(violation) = replay.machine().check() {
-        return Err((
-            CANNOT_RUN,
-            format!("{what}: its state breaks an invariant: {violation}"),
-        ));
     }
     Ok(Survivor {
         identity: parts.identity.clone(),
