@@ -12,6 +12,8 @@ use berth_replication::effects::Position;
 use berth_state::State;
 use berth_state::recovery::Begin;
 use berth_store::disk::Disk as _;
+use berth_store::log::LogStore as _;
+use berth_store::table::TableStore as _;
 use berth_store::{
     FileDisk, Header, Identity, Member, Membership, StateHash, checkpoints, identity, space,
 };
@@ -124,7 +126,13 @@ fn write(group: &NewGroup<'_>, header: Header, machine: &Machine) -> Result<(), 
     };
     let what = "the new member cannot be written";
     let disk = FileDisk::create(group.directory, identity).map_err(|error| failed(what, &error))?;
-    let parts = disk.split();
+    let mut parts = disk.split();
+    // Both are synchronised at the latest when they are closed, and an error there would end the process
+    // before it removes anything.
+    let log = parts.log.load().and_then(|_| parts.log.begin());
+    log.map_err(|error| failed(what, &error))?;
+    let table = parts.table.flush();
+    table.map_err(|error| failed(what, &error))?;
     checkpoints::save(&parts.checkpoints, header, machine.rows())
         .map_err(|error| failed(what, &error))?;
     Ok(())

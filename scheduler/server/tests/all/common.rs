@@ -2,6 +2,7 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
 
+pub mod failing_disk;
 pub mod process;
 pub mod rest;
 pub mod trio;

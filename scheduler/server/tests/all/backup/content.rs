@@ -27,7 +27,7 @@ const TABLES: usize = 20;
 /// How many commands are in one increment.
 const STEP: usize = 16;
 
-fn position_of(machine: &Machine, index: u64) -> Position {
+pub(super) fn position_of(machine: &Machine, index: u64) -> Position {
     Position {
         index,
         term: 1,
@@ -53,7 +53,7 @@ fn header(machine: &Machine, after: Option<Position>, end: Position) -> Header {
     }
 }
 
-fn full(machine: &Machine, at: Position) -> Vec<u8> {
+pub(super) fn full(machine: &Machine, at: Position) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut writer = Writer::new(&mut bytes, header(machine, None, at)).expect("a header");
     for row in machine.rows() {

@@ -1,18 +1,16 @@
-//! A disk that fails, by `tests/attacks/failing-disk.c`: tests may run as root, which no
-//! permission stops, and on a file system that others use.
+//! A disk that fails.
 //!
 //! What the remedies do outside of the member (mount, free space, change limits) is here that the
 //! faults end.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
-use std::sync::OnceLock;
 
 use berth_scheduler::stop::Reason;
-use tempfile::TempDir;
 
 use super::single::{Single, stops, write};
+use crate::common::failing_disk::{begin, preload};
 use crate::common::process::{PROGRAM, Process};
 
 /// The numbers of `errno` on Linux.
@@ -22,24 +20,6 @@ const EMFILE: i32 = 24;
 const ENOSPC: i32 = 28;
 const EROFS: i32 = 30;
 const EDQUOT: i32 = 122;
-
-/// Returns the library, which is compiled once.
-fn library() -> &'static Path {
-    static LIBRARY: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
-    let (_, path) = LIBRARY.get_or_init(|| {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("failing-disk.so");
-        let source =
-            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/attacks/failing-disk.c");
-        let status = Command::new("cc")
-            .args(["-shared", "-fPIC", "-O1", "-o"])
-            .args([&path, &source])
-            .status();
-        assert!(status.expect("a C compiler").success());
-        (folder, path)
-    });
-    path
-}
 
 /// A member whose disk can be made to fail.
 struct Failing(Single);
@@ -54,17 +34,12 @@ impl Failing {
     }
 
     fn begin(&self, call: &str, number: i32, path: &str) {
-        let part = self.0.path("faults.part");
-        fs::write(&part, format!("{call} {number} {path}\n")).expect("a file");
-        fs::rename(part, self.faults()).expect("a file");
+        begin(&self.faults(), call, number, path);
     }
 
     fn start(&self) -> Process {
         let mut command = Command::new(PROGRAM);
-        command
-            .env("LD_PRELOAD", library())
-            .env("FAILING_DISK_BELOW", self.0.directory())
-            .env("FAILING_DISK_WHILE", self.faults());
+        preload(&mut command, &self.0.directory(), &self.faults());
         Process::run(command, &self.0.directory(), &self.0.address, &[])
     }
 
