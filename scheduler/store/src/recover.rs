@@ -255,7 +255,16 @@ fn start_from<D: Disk, S>(
         return never_had_a_state(&parts.table, log, repairs);
     }
 
-    let checkpoint = newest_sound(parts, &indexes, &log, build, &mut repairs)?;
+    // Where there is a table, its rows make the state: those of the checkpoint are only verified then.
+    let has_table = matches!(parts.table.meta(), Ok(Some(_)));
+    let build_first = |rows: &mut dyn Iterator<Item = Row>, index| match has_table {
+        true => {
+            rows.for_each(drop);
+            Ok(None)
+        }
+        false => build(rows, index).map(Some),
+    };
+    let checkpoint = newest_sound(parts, &indexes, &log, &build_first, &mut repairs)?;
     let newest = &checkpoint.base.header;
     if let Some(first) = log.entries.first().filter(|e| e.index > newest.index + 1) {
         return Err(Error::NoCheckpoint {
@@ -281,8 +290,13 @@ fn start_from<D: Disk, S>(
     let rebuild_table = table.is_none();
     let (base, source) = match table {
         Some(base) => (base, Source::Table),
-        None if indexes.first() == Some(&newest.index) => (checkpoint.base, Source::Checkpoint),
-        None => (checkpoint.base, Source::OlderCheckpoint),
+        None => {
+            let base = built(parts, checkpoint.base, build)?;
+            match indexes.first() == Some(&newest.index) {
+                true => (base, Source::Checkpoint),
+                false => (base, Source::OlderCheckpoint),
+            }
+        }
     };
     Ok(Recovered {
         index: base.header.index,
@@ -452,12 +466,38 @@ fn newest_sound<D: Disk, S>(
             }
         }
     }
-    // It may be whole: once the disk can be read again the member serves.
     let what = faults.join("; ");
-    Err(match unreadable {
+    Err(useless(CheckpointFault { what, unreadable }))
+}
+
+/// Returns a checkpoint with the state of its rows, which are read again where they were only verified.
+fn built<D: Disk, S>(
+    parts: &Parts<D>,
+    base: Base<Option<S>>,
+    build: Build<'_, S>,
+) -> Result<Base<S>, Error> {
+    let Base {
+        state,
+        header,
+        hash,
+    } = base;
+    match state {
+        Some(state) => Ok(Base {
+            state,
+            header,
+            hash,
+        }),
+        None => read_checkpoint(parts, header.index, build)?.map_err(useless),
+    }
+}
+
+/// Returns the error of a member for which no checkpoint is left.
+fn useless(fault: CheckpointFault) -> Error {
+    match fault.unreadable {
+        // It may be whole: once the disk can be read again the member serves.
         Some(source) => Error::Checkpoints(checkpoints::Error::io("reading", source)),
-        None => Error::NoCheckpoint { what },
-    })
+        None => Error::NoCheckpoint { what: fault.what },
+    }
 }
 
 /// Returns the header of the older checkpoint, if the log continues it.

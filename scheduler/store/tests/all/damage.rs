@@ -5,6 +5,7 @@
 //! the table at 25, in which one thing at a time is damaged. The state at index `n` has the rows
 //! 2 to `n`.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::{Seek as _, SeekFrom, Write as _};
@@ -170,6 +171,24 @@ fn a_sound_disk_starts_from_the_table() {
     assert_eq!(found.hard_state.commit, 28);
     assert_eq!(found.log_start, (10, 1));
     assert!(!found.recovery.rebuild_table);
+}
+
+/// Goal: a start makes one state of rows, whichever it starts from: a large one takes seconds, and twice the
+/// memory would be needed for two.
+#[test]
+fn a_state_is_built_once() {
+    let with_table = Place::new(25);
+    let without = Place::new(25);
+    fs::remove_dir_all(without.path().join("table")).expect("remove");
+    for place in [with_table, without] {
+        let built = Cell::new(0);
+        let build = |rows: &mut dyn Iterator<Item = Row>, _| {
+            built.set(built.get() + 1);
+            Ok(rows.count())
+        };
+        let found = recover(&mut place.open(), &build).expect("recover");
+        assert_eq!(built.get(), 1, "{}", found.recovery);
+    }
 }
 
 #[test]
