@@ -14,6 +14,8 @@ use super::single::Single;
 /// is started without looking.
 pub(super) async fn vm_without_claim() {
     let mut single = Single::used().await;
+    // Its table is there once a member with it has stopped as requested.
+    single.serves(&[]).await.terminate().await;
     add_vm(&single);
     let looks = single.file("looks.toml", "invariant_check_interval_ms = 100\n");
     let error = single
