@@ -18,14 +18,15 @@ pub fn reading(command: &Command, is_stale: bool, at: Option<u64>) -> Reading {
     }
 }
 
-/// Returns whether a command shows what an operator needs when the leader is lost. Each of them changes
-/// nothing.
+/// Returns whether a command shows, or collects, what an operator needs when the leader is lost. Each of
+/// them changes nothing.
 fn shows_where_vms_are(command: &Command) -> bool {
     matches!(
         command,
         Command::Cluster(Cluster::Status)
             | Command::Vm(Vm::List { .. } | Vm::Show { .. })
             | Command::Host(Host::List { .. } | Host::Show { .. })
+            | Command::Support(_)
     )
 }
 
@@ -53,6 +54,7 @@ mod tests {
             "berth host list",
             "berth host list --memory",
             "berth host show h1",
+            "berth support bundle",
         ] {
             assert_eq!(of(line), Reading::LeaderOrStale, "{line}");
         }

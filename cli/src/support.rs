@@ -31,7 +31,7 @@ mod wire;
 use std::io::{self, BufWriter, Write as _};
 use std::path::Path;
 
-use berth_domain::refusal::Refusal;
+use berth_domain::refusal::{Code, Refusal};
 use berth_files::Draft;
 use serde_json::json;
 
@@ -85,6 +85,11 @@ fn new_key() -> [u8; 32] {
 
 fn draft(path: &Path, force: bool) -> Result<Draft, Refusal> {
     let refused = |error: &io::Error| refusal::of_file("written", path, error);
+    if path.as_os_str() == "-" {
+        let message = "a support bundle is not written to standard output";
+        let refusal = Refusal::new(Code::InvalidArgument, "FILE_NEEDED", message);
+        return Err(refusal.with_hint("name a file, or leave it out for berth-support.tar"));
+    }
     if !force && path.symlink_metadata().is_ok() {
         let refusal = refused(&io::ErrorKind::AlreadyExists.into());
         return Err(refusal.with_hint("name another file, or replace this one with --force"));

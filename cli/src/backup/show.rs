@@ -1,6 +1,6 @@
 //! What a backup holds, for people and for programs.
 
-use berth_backup::{Kind, Summary};
+use berth_backup::{Header, Kind, Summary};
 use berth_domain::id::TimeMs;
 use serde_json::{Value, json};
 
@@ -22,7 +22,7 @@ pub(crate) fn print(all: &[Contents]) {
         let Summary { header, .. } = &contents.summary;
         [
             contents.path.display().to_string(),
-            header.kind().as_str().to_owned(),
+            kind(header),
             header.cluster_id.clone(),
             header.member_id.to_string(),
             migration::time(TimeMs(header.created_ms)),
@@ -47,7 +47,7 @@ fn fields(one: &Contents) {
         .collect();
     output::fields(&[
         ("file", one.path.display().to_string()),
-        ("kind", header.kind().as_str().to_owned()),
+        ("kind", kind(header)),
         ("cluster", header.cluster_id.clone()),
         ("cluster version", header.cluster_version.to_string()),
         (
@@ -69,6 +69,14 @@ fn fields(one: &Contents) {
         ("size", size(summary.bytes)),
         ("members", members.join(", ")),
     ]);
+}
+
+fn kind(header: &Header) -> String {
+    let kind = header.kind().as_str();
+    match header.redacted {
+        true => format!("{kind}, without secrets"),
+        false => kind.to_owned(),
+    }
 }
 
 fn hash(summary: &Summary) -> String {
@@ -122,6 +130,7 @@ pub(crate) fn summary_json(summary: &Summary) -> Value {
         "cluster_version": header.cluster_version,
         "member_id": header.member_id,
         "program_version": header.program_version,
+        "redacted": header.redacted,
         "created": migration::time(TimeMs(header.created_ms)),
         "after_index": after.map(|after| after.index),
         "after_state_hash": after.and_then(|after| after.hash()).map(|hash| hash.to_string()),

@@ -74,6 +74,14 @@ pub(super) async fn run(session: &Session, args: ClusterBackup) -> anyhow::Resul
 /// of no use.
 fn end_of(path: &Path) -> Result<BackupEnd, Refusal> {
     let header = backup::summary(path)?.header;
+    if header.redacted {
+        let message = format!(
+            "{} is of a support bundle, which no increment follows",
+            path.display()
+        );
+        let refusal = Refusal::new(Code::FailedPrecondition, "BACKUP_REDACTED", message);
+        return Err(refusal.with_hint("name a file that berth cluster backup made"));
+    }
     Ok(BackupEnd {
         cluster_id: header.cluster_id,
         index: header.end.index,

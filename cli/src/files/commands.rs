@@ -82,11 +82,13 @@ pub(crate) fn check_revision(command: &Command) -> Result<(), Refusal> {
     );
     let (why, hint) = match verdict(command) {
         Reads if is_history => ("a history is of no single state", "begin it with --after"),
-        // Of these the state has most.
-        Status if matches!(command, Command::Audit(_) | Command::Host(_)) => return Ok(()),
         Reads => return Ok(()),
         Changes => ("it would change something", "leave --at out"),
-        Status => ("it is about running programs", "leave --at out"),
+        Status if matches!(command, Command::Cluster(Cluster::Status)) => {
+            ("it is about running schedulers", "leave --at out")
+        }
+        // The state has most of what they show.
+        Status => return Ok(()),
         Live(why) | Measured(why) => (why, "leave --at out"),
         Alone => ("it calls no scheduler", "leave --at out"),
     };

@@ -92,6 +92,11 @@ pub(super) async fn collect(
             Err(error) => collected.miss(path.trim_start_matches('/'), why(&error, redactor)),
         }
     }
+    if !session.knows_liveness() {
+        let why =
+            "there is none; the responses are of one scheduler's own state, and may be behind";
+        collected.miss("responses of a leader", why);
+    }
     if redactor.hashes_names() {
         collected.miss("log lines", "they hold names, which are hashed");
     }

@@ -51,6 +51,7 @@ pub(super) fn redacted(file: &[u8], redactor: &Redactor) -> anyhow::Result<Vec<u
     let hash = StateHash::of_rows(machine.rows().inspect(|_| count += 1));
     header.end.state_hash = hash.to_bytes().into();
     header.end.rows = count;
+    header.redacted = true;
     for member in &mut header.membership.members {
         member.address = redactor.address(&member.address);
     }

@@ -121,6 +121,10 @@ pub struct Header {
     /// The version of the program that wrote it.
     #[prost(string, tag = "10")]
     pub program_version: String,
+    /// Whether texts were removed from the state, as in a support bundle: it is to be read, and no cluster
+    /// can go on with it.
+    #[prost(bool, tag = "11")]
+    pub redacted: bool,
 }
 
 impl Header {

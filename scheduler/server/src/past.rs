@@ -27,6 +27,7 @@ use berth_proto::status::to_status;
 use berth_proto::types::v1::ReadConsistency;
 use berth_replication::runtime::{ArchiveError, Past};
 use berth_tls::Role;
+use http_body_util::BodyExt as _;
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 use tokio_util::either::Either;
@@ -92,22 +93,32 @@ impl States {
 
     /// Refuses a revision that the cluster has not reached.
     async fn expect_reached(&self, revision: u64) -> Result<(), Status> {
-        for consistency in [ReadConsistency::Stale, ReadConsistency::Linearizable] {
-            let state = self.context.state(consistency.into()).await?;
-            if revision <= state.revision() {
-                return Ok(());
-            }
-            if consistency == ReadConsistency::Linearizable {
-                return Err(not_reached(revision, state.revision()));
-            }
+        if revision <= self.applied().await? {
+            return Ok(());
         }
-        Ok(())
+        // This member may only be behind.
+        let linearizable = ReadConsistency::Linearizable.into();
+        self.context.state(linearizable).await?;
+        match self.applied().await? {
+            last if revision > last => Err(not_reached(revision, last)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the last index that is applied here. It may be that of an entry without a command.
+    async fn applied(&self) -> Result<u64, Status> {
+        let context = &self.context;
+        let state = context.bounded(context.handle().snapshot()).await?;
+        let state = state.map_err(|error| context.urls().of_read(error))?;
+        Ok(state.position.index)
     }
 
     /// Makes the state of a revision. Who requested it may go meanwhile: it is made to the end before
     /// another one is begun.
     async fn serve(&self, revision: u64) -> Result<Served, Status> {
-        let turn = self.context.history_turn().await;
+        let turn =
+            tokio::time::timeout(self.context.request_timeout(), self.context.history_turn());
+        let turn = turn.await.map_err(|_| busy())?;
         let context = self.context.clone();
         let made = tokio::spawn(async move {
             let _turn = turn;
@@ -257,7 +268,9 @@ fn requested<B>(request: &Request<B>) -> Option<Result<u64, Status>> {
     }
     let caller = access::caller(request.extensions());
     if caller.is_some_and(|caller| !access::table::may(caller.role, HISTORY)) {
-        return Some(Err(access::not_yours("a state of an earlier revision")));
+        return Some(Err(access::not_yours(
+            "states of earlier revisions are read by operators and readers",
+        )));
     }
     Some(Ok(revision))
 }
@@ -265,11 +278,16 @@ fn requested<B>(request: &Request<B>) -> Option<Result<u64, Status>> {
 async fn answer(
     states: &Arc<States>,
     revision: u64,
-    mut request: Request<AxumBody>,
+    request: Request<AxumBody>,
 ) -> Result<Response<AxumBody>, Status> {
+    let (mut head, body) = request.into_parts();
+    // First, since a client has little time for its request, and the state may take longer.
+    let body = body.collect().await;
+    let body = body.map_err(|error| Status::from_error(error.into_inner()))?;
     let served = states.at(revision).await?;
     let stale = HeaderValue::from_static("stale");
-    request.headers_mut().insert(CONSISTENCY, stale);
+    head.headers.insert(CONSISTENCY, stale);
+    let request = Request::from_parts(head, AxumBody::from(body.to_bytes()));
     let answered = served.router.clone().call(request).await;
     let mut response = answered.unwrap_or_else(|never| match never {});
     // The reader is this member's.
@@ -295,7 +313,8 @@ fn not_a_read(method: &str) -> Status {
 fn not_reached(revision: u64, last: u64) -> Status {
     let message = format!("the cluster has not reached revision {revision}: it is at {last}");
     let refusal = Refusal::new(Code::OutOfRange, "REVISION_NOT_REACHED", message);
-    let hint = "it is of another cluster, or of one that was restored";
+    let hint =
+        "name a revision up to that; a later one is of another cluster, or of before a restore";
     to_status(&refusal.with("last_revision", last).with_hint(hint))
 }
 
@@ -306,7 +325,7 @@ fn not_kept(revision: u64, error: &ArchiveError) -> Status {
         ArchiveError::Nothing
         | ArchiveError::Checkpoints(_)
         | ArchiveError::Checkpoint { .. }
-        | ArchiveError::Log(_) => (Code::Unavailable, "HISTORY_NOT_KEPT"),
+        | ArchiveError::Log(_) => (Code::FailedPrecondition, "HISTORY_NOT_KEPT"),
     };
     let hint = "name another scheduler, whose log may begin earlier, or read backups";
     to_status(&Refusal::new(code, reason, message).with_hint(hint))

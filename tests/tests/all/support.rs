@@ -204,7 +204,34 @@ fn a_bundle_shows_the_cluster_and_holds_no_secret() {
     let hosts = read(&cluster, &whole, &["host", "list"]);
     assert_eq!(hosts[0]["host"]["liveness"], "Up", "{hosts:#}");
     relations_stay(&cluster, &hashed);
+    no_cluster_goes_on_with_it(&cluster, &whole, folder.path());
     bad_files(&cluster, &plain, folder.path());
+}
+
+/// Goal: the state of a bundle can be read, and no cluster is made of it: its kernel command lines are gone.
+fn no_cluster_goes_on_with_it(cluster: &Cluster, whole: &Path, folder: &Path) {
+    let unpacked = std::process::Command::new("tar")
+        .arg("-xf")
+        .arg(whole)
+        .arg("-C")
+        .arg(folder)
+        .arg("state.backup")
+        .status();
+    assert!(unpacked.is_ok_and(|status| status.success()));
+    let (state, directory) = (folder.join("state.backup"), folder.join("new"));
+    let mut command = cluster.programs.command("berth-scheduler");
+    command.args(["--listen", "127.0.0.1:7100", "--data-dir"]);
+    command.arg(&directory).arg("restore").arg(&state);
+    let restored = Answer::of(command).with_status(1);
+    assert!(restored.stderr.contains("support bundle"), "{restored:#?}");
+    assert!(!directory.join("MEMBER").exists());
+    let mut command = cluster.programs.command("berth");
+    command.args(["--output", "json", "backup", "inspect"]);
+    let shown = Answer::of({
+        command.arg(&state);
+        command
+    });
+    assert!(shown.stdout.contains("\"redacted\": true"), "{shown:#?}");
 }
 
 /// Goal: hashes stand for names everywhere alike.

@@ -139,6 +139,7 @@ pub(crate) fn full_header(at: Position) -> Header {
             ..Member::default()
         }),
         program_version: "0.1.0".to_owned(),
+        redacted: false,
     }
 }
 

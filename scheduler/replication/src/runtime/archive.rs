@@ -111,21 +111,21 @@ impl<M: Machine> Archive<M> {
         self.past(last, |indexes| indexes.to_vec()).await
     }
 
-    /// Returns the latest checkpoint's state that is not behind the index `at`, with the entries from
-    /// there up to `at`, which has to be applied.
+    /// Returns the state of the latest checkpoint that is not behind the index `at` and can be used, with
+    /// the entries from there up to `at`, which has to be applied.
     ///
     /// # Errors
     ///
     /// Why there is none; [`ArchiveError::Forgotten`] where all states of this member are later ones.
     pub async fn before(&self, at: u64) -> Result<Past<M>, ArchiveError> {
         let fit = move |indexes: &[u64]| {
-            let fit = indexes.iter().rev().find(|index| **index <= at);
-            fit.copied().into_iter().collect()
+            let fit = indexes.iter().rev().filter(|index| **index <= at);
+            fit.copied().collect()
         };
         self.past(at, fit).await
     }
 
-    /// Tries the checkpoints that `choose` returns of their indexes, earliest first.
+    /// Tries the checkpoints that `choose` returns of their indexes, in that order.
     async fn past(
         &self,
         last: u64,

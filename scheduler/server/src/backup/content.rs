@@ -100,6 +100,7 @@ impl Origin {
             revision: header.revision,
             membership: (*state.membership).clone(),
             program_version: env!("CARGO_PKG_VERSION").to_owned(),
+            redacted: false,
         }
     }
 }

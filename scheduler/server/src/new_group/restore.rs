@@ -8,11 +8,15 @@ use berth_backup::{Reader, Verified};
 use berth_domain::recovery::Cause;
 
 use super::member::{NewGroup, create, prepare};
-use super::{Failure, NEXT, failed, level};
+use super::{CANNOT_RUN, Failure, NEXT, failed, level};
 use crate::config::Config;
 use crate::history::History;
 use crate::machine::Machine;
 use crate::moment::Moment;
+
+/// Why the state of a support bundle is refused.
+const REDACTED: &str = "it is of a support bundle, without secrets, and no cluster can go on with it; \
+                        name a backup";
 
 /// Verifies backups, and returns the state at a moment, or at their end. Its invariants are checked in
 /// the state that is written, which is made of it.
@@ -27,6 +31,9 @@ fn load(
         let file = File::open(path).map_err(|error| failed(&what, &error))?;
         let reader = Reader::new(BufReader::new(file));
         let reader = reader.map_err(|error| failed(&what, &error))?;
+        if reader.header().redacted {
+            return Err((CANNOT_RUN, format!("{what}: {REDACTED}")));
+        }
         history.add(reader).map_err(|error| failed(&what, &error))?;
     }
     let verified = history.finish_unchecked();

@@ -655,7 +655,7 @@ impl Context {
         Box::pin(table.search_for_reader(state, loan, work))
     }
 
-    pub(super) async fn bounded<T>(&self, work: impl Future<Output = T>) -> Result<T, Status> {
+    pub(crate) async fn bounded<T>(&self, work: impl Future<Output = T>) -> Result<T, Status> {
         tokio::time::timeout(self.inner.setup.request_timeout, work)
             .await
             .map_err(|_| refusal::timed_out())

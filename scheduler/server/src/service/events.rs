@@ -420,7 +420,7 @@ fn cut_off() -> Refusal {
         .with_hint("resume at another member, after the latest revision received")
 }
 
-pub(super) fn too_slow(patience: Duration) -> Refusal {
+fn too_slow(patience: Duration) -> Refusal {
     let message = format!(
         "the client read none of its queued messages for {} seconds",
         patience.as_secs_f64()

@@ -10,7 +10,7 @@
 //! Invariant: a message has everything up to its revision; a replay that cannot go on ends the stream
 //! with an error, never early.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use berth_domain::history::{Entry, Subject};
 use berth_domain::refusal::{Code, Refusal};
@@ -29,7 +29,6 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
 use super::context::Context;
-use super::events::too_slow;
 use super::messages::Messages;
 use super::refusal;
 use crate::change_log::ChangeLog;
@@ -39,6 +38,9 @@ use crate::machine::Machine;
 const MESSAGE_BYTES_MAX: usize = 128 << 10;
 /// Messages that are queued for a slow client.
 const WAITING_MAX: usize = 4;
+/// For how many request timeouts a client is waited for in all: meanwhile no other history is made.
+const PATIENCE: u32 = 3;
+
 type Message = v1::GetHistoryResponse;
 
 /// Begins to send the history that is requested.
@@ -50,6 +52,9 @@ pub(super) async fn get(
     let wire = request.into_inner();
     let subject = read_subject(&wire.name, "name")?;
     let last = context.state(wire.consistency).await?.revision();
+    if wire.after_revision > last {
+        return Err(to_status(&not_reached(wire.after_revision, last)));
+    }
     let turn = tokio::time::timeout(context.request_timeout(), context.history_turn());
     let turn = turn.await.map_err(|_| to_status(&busy()))?;
     if let Some(held) = &held {
@@ -66,7 +71,7 @@ pub(super) async fn get(
         bytes: 0,
         messages,
         stopping: context.stopping().clone(),
-        patience: context.request_timeout(),
+        patience: context.request_timeout() * PATIENCE,
         _turn: turn,
         _held: held,
     };
@@ -128,7 +133,7 @@ struct Sending {
     bytes: usize,
     messages: mpsc::Sender<Message>,
     stopping: CancellationToken,
-    /// How long the client may take for a message.
+    /// How long the client is waited for, in all that is left.
     patience: Duration,
     _turn: OwnedSemaphorePermit,
     _held: Option<Held>,
@@ -154,7 +159,7 @@ impl Sending {
                 self.add(entry)?;
             }
         }
-        self.send(self.last.max(self.after))
+        self.send(self.last)
     }
 
     fn add(&mut self, entry: &Entry) -> Result<(), Ended> {
@@ -176,13 +181,32 @@ impl Sending {
             ..std::mem::take(&mut self.message)
         };
         self.bytes = 0;
+        let began = Instant::now();
         let sent = self.messages.send_timeout(message, self.patience);
-        match Handle::current().block_on(sent) {
+        let sent = Handle::current().block_on(sent);
+        self.patience = self.patience.saturating_sub(began.elapsed());
+        match sent {
             Ok(()) => Ok(()),
             Err(SendTimeoutError::Closed(_)) => Err(Ended::Closed),
-            Err(SendTimeoutError::Timeout(_)) => Err(too_slow(self.patience).into()),
+            Err(SendTimeoutError::Timeout(_)) => Err(too_slow().into()),
         }
     }
+}
+
+fn not_reached(after: u64, last: u64) -> Refusal {
+    let message = format!("the cluster has not reached revision {after}: it is at {last}");
+    Refusal::new(Code::OutOfRange, "REVISION_NOT_REACHED", message)
+        .with("last_revision", last)
+        .with_hint(
+            "begin after an earlier one; a later one is of another cluster, or of before a restore",
+        )
+}
+
+fn too_slow() -> Refusal {
+    let message =
+        "the history was cut off: the client read its messages too slowly, and others wait";
+    Refusal::new(Code::DeadlineExceeded, "READER_TOO_SLOW", message)
+        .with_hint("read messages as they arrive; go on after the latest revision")
 }
 
 fn busy() -> Refusal {
@@ -196,7 +220,7 @@ fn not_kept(error: &ArchiveError) -> Refusal {
         "this member cannot make its earlier state: {}",
         error_chain(error)
     );
-    Refusal::new(Code::Unavailable, "HISTORY_NOT_KEPT", message)
+    Refusal::new(Code::FailedPrecondition, "HISTORY_NOT_KEPT", message)
         .with_hint("send the request to another scheduler, or read backups")
 }
 

@@ -203,6 +203,10 @@ async fn every_member_gives_the_same_history() {
         assert_eq!(commands(&host)[..2], ["RegisterHost", "BeginBoot"]);
         let none = history(&own, "vms/nosuch", 0).await.expect("an empty one");
         assert_eq!(none.entries, Vec::new());
+        for after in [vm.last + 1_000_000, u64::MAX] {
+            let beyond = history(&own, "vms/a", after).await.expect_err("beyond");
+            assert_eq!(from_status(&beyond).reason, "REVISION_NOT_REACHED");
+        }
         for name in ["", "vms", "vms/", "operations/1", "flavors/one", "vms/a b"] {
             let status = history(&own, name, 0).await.expect_err(name);
             assert_eq!(status.code(), tonic::Code::InvalidArgument, "{name}");
