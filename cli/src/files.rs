@@ -32,8 +32,7 @@ use berth_scheduler::reader::{Origin, Reader};
 
 use crate::arguments::Global;
 use crate::backup::{open, refusal};
-use crate::history::SubjectHistory;
-use crate::offline::{Offline, Shown};
+use crate::offline::{Offline, Shown, SubjectHistory};
 use crate::support;
 
 /// Refuses what goes with `--backup` only, and what does not go with it.

@@ -26,19 +26,10 @@ use serde_json::{Value, json};
 use tonic::Streaming;
 
 use crate::arguments::{Command, HistoryPart, Host, Vm};
+use crate::offline::SubjectHistory;
 use crate::output::Lines;
 use crate::session::{Session, ended, read_all, resource};
-use crate::{audit, migration, operation, output, progress, read, watch};
-
-/// The history of a VM or a host as far as it is kept.
-#[derive(Debug)]
-pub(crate) struct SubjectHistory {
-    /// It has everything that was done after this revision.
-    pub(crate) first: u64,
-    /// And up to this one.
-    pub(crate) last: u64,
-    pub(crate) entries: Vec<Entry>,
-}
+use crate::{audit, migration, operation, output, progress, read, records};
 
 /// Shows the history of a VM or of a host.
 ///
@@ -152,7 +143,7 @@ fn entry_json(entry: &Entry) -> anyhow::Result<Value> {
 
 fn change_json(changed: &Changed) -> anyhow::Result<Value> {
     let record = |record: &Option<Record>| match record {
-        Some(record) => watch::record_json(record),
+        Some(record) => records::json(record),
         None => Ok(Value::Null),
     };
     let name = changed.record().map(Record::name);

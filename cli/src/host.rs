@@ -6,7 +6,7 @@ mod signals;
 
 use berth_domain::claim::Claim;
 use berth_domain::fence::Fenced;
-use berth_domain::host::{Host, Liveness, traits_of};
+use berth_domain::host::{Host, traits_of};
 use berth_domain::reality::Unknown;
 use berth_proto::conductor::v1 as conductor;
 use berth_proto::host::v1::host_service_client::HostServiceClient;
@@ -20,7 +20,7 @@ use serde_json::json;
 use crate::arguments::{Host as Verb, HostPmem};
 use crate::session::{Session, conduct, read_all, request_id, resource};
 use crate::sides::Sides;
-use crate::{all_pages, call, cpu, draw, history, memory, output, read};
+use crate::{all_pages, call, cpu, draw, history, memory, output, read, records};
 
 /// Runs the command.
 ///
@@ -243,25 +243,11 @@ fn unknown(domain: &Unknown, is_orphan: bool) -> String {
     format!("{name} ({uuid}), made by Berth, has no claim{held}: {advice}")
 }
 
-/// Returns the state of a host as a word.
-pub(crate) fn state(host: &Host) -> &'static str {
-    if host.fenced.is_some() {
-        return "FENCED";
-    }
-    match (host.liveness, host.cordoned, &host.shape_refused) {
-        (Liveness::Down, _, _) => "DOWN",
-        (Liveness::Up, _, _) if host.unreported => "UNREPORTED",
-        (Liveness::Up, true, _) => "CORDONED",
-        (Liveness::Up, false, Some(_)) => "SHAPE_REFUSED",
-        (Liveness::Up, false, None) => "UP",
-    }
-}
-
 /// Returns the state of a host as a word, as far as it is known: whether a host is up is a judgement of
 /// the leader, and that it was fenced is a record.
 fn state_of(session: &Session, host: &Host) -> &'static str {
     match host.fenced.is_some() || session.knows_liveness() {
-        true => state(host),
+        true => records::host_state(host),
         false => "UNKNOWN",
     }
 }

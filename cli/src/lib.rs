@@ -9,6 +9,7 @@
 //! | [`stale`], [`reading`] | reads that one scheduler answers alone, and which commands make them |
 //! | [`files`], [`offline`] | backups and support bundles that are read instead of schedulers |
 //! | [`support`] | support bundles |
+//! | [`records`] | words for states, and records as JSON |
 //! | [`sides`] | which end of a migration each claim is on |
 //! | [`placement`] | taking over what another Placement holds |
 //! | [`planner`] | what would be survived, balanced, and what still fits; for Ganeti's files too |
@@ -58,6 +59,7 @@ pub mod policy;
 pub mod progress;
 pub mod provider;
 pub mod reading;
+pub mod records;
 pub mod replay;
 mod revocation;
 pub mod server_group;

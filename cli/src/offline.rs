@@ -9,6 +9,7 @@ use std::any::Any;
 use std::path::PathBuf;
 use std::sync::Once;
 
+use berth_domain::history::Entry;
 use berth_domain::id::TimeMs;
 use berth_domain::refusal::{Code, Refusal};
 use berth_proto::client::Dialer;
@@ -20,7 +21,6 @@ use serde_json::json;
 use tonic::transport::Channel;
 use tonic::{Response, Status};
 
-use crate::history::SubjectHistory;
 use crate::output::{self, Format};
 
 /// The address by which the services of this process are called. Every address leads there.
@@ -41,6 +41,16 @@ pub struct Offline {
     reported: Once,
     /// What serves, as long as this is kept.
     _served: Box<dyn Any + Send + Sync>,
+}
+
+/// The history of a VM or a host as far as it is kept.
+#[derive(Debug)]
+pub(crate) struct SubjectHistory {
+    /// It has everything that was done after this revision.
+    pub(crate) first: u64,
+    /// And up to this one.
+    pub(crate) last: u64,
+    pub(crate) entries: Vec<Entry>,
 }
 
 /// What is shown.

@@ -14,7 +14,7 @@ use berth_domain::ownership::ProjectName;
 use berth_domain::reality::Absence;
 use berth_domain::transfer::TransferOverrides;
 use berth_domain::version::Feature;
-use berth_domain::vm::{Disk, DiskFormat, Nic, RestartPolicy, State, Vm};
+use berth_domain::vm::{Disk, DiskFormat, Nic, RestartPolicy, Vm};
 use berth_proto::conductor::v1::{
     CreateVmRequest, DeleteVmRequest, MigrateVmRequest, ReadConsoleRequest,
 };
@@ -34,7 +34,7 @@ use serde_json::json;
 use crate::arguments::{Run, Transfer, Vm as Verb, VmCreate};
 use crate::session::{Session, conduct, creator, ended, read_all, request_id, resource, short};
 use crate::sides::Sides;
-use crate::{all_pages, draw, history, migration, output, progress, read};
+use crate::{all_pages, draw, history, migration, output, progress, read, records};
 
 /// Runs the command.
 ///
@@ -407,7 +407,7 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
 
 /// Returns how far a VM is, and what is wrong with its guest.
 fn state_of(vm: &Vm) -> String {
-    let state = state(vm.state);
+    let state = records::vm_state(vm.state);
     match vm.trouble.as_ref().map(|trouble| trouble.absence) {
         None if vm.restarts.gave_up_at.is_some() => format!("{state}, restarts used up"),
         None => state.to_owned(),
@@ -535,19 +535,4 @@ async fn console(session: &Session, vm: &str, follow: bool) -> anyhow::Result<()
         }
     }
     Ok(())
-}
-
-/// Returns the word for a VM's state.
-#[must_use]
-pub fn state(state: State) -> &'static str {
-    match state {
-        State::Building => "BUILDING",
-        State::Active => "ACTIVE",
-        State::Migrating => "MIGRATING",
-        State::Deleting => "DELETING",
-        State::Error => "ERROR",
-        State::Stopped => "STOPPED",
-        State::Resized => "RESIZED",
-        State::Shelved => "SHELVED",
-    }
 }

@@ -16,7 +16,7 @@ use tonic::Streaming;
 
 use crate::arguments::{Watch, WatchKind};
 use crate::session::{Session, ended};
-use crate::{audit, host, migration, operation, output, progress, read, vm};
+use crate::{audit, migration, operation, output, progress, read, records};
 
 /// The wait before a watch that ended is restarted.
 const AGAIN_AFTER: Duration = Duration::from_millis(200);
@@ -258,32 +258,20 @@ fn json_line(what: &str, event: &Event, name: &Name) -> anyhow::Result<()> {
     });
     match &event.change {
         Change::Deleted(_) => value["event"] = "deleted".into(),
-        Change::Put(record) => value["record"] = record_json(record)?,
+        Change::Put(record) => value["record"] = records::json(record)?,
     }
     output::json_line(&value)
 }
 
-/// Returns a record as JSON shows it.
-pub(crate) fn record_json(record: &Record) -> anyhow::Result<serde_json::Value> {
-    Ok(match record {
-        Record::Vm(vm) => serde_json::to_value(&**vm)?,
-        Record::Migration(migration) => serde_json::to_value(&**migration)?,
-        Record::Host(host) => serde_json::to_value(&**host)?,
-        Record::Claim(claim) => serde_json::to_value(&**claim)?,
-        Record::Operation(operation) => serde_json::to_value(&**operation)?,
-        Record::Audit(entry) => serde_json::to_value(&**entry)?,
-    })
-}
-
 /// Returns a record as one line.
-pub(crate) fn line(record: &Record) -> String {
+fn line(record: &Record) -> String {
     match record {
         Record::Vm(vm) => {
             let host = vm.host.as_ref();
             let host = host.map_or(String::new(), |host| format!(" on {host}"));
             let error = vm.error.as_ref();
             let error = error.map_or(String::new(), |why| format!(": {}", why.reason));
-            format!("{}{host}{error}", vm::state(vm.state))
+            format!("{}{host}{error}", records::vm_state(vm.state))
         }
         Record::Migration(migration) => {
             let error = migration.error.as_ref();
@@ -299,7 +287,7 @@ pub(crate) fn line(record: &Record) -> String {
             let report = &host.report;
             format!(
                 "{} generation {} driver {}",
-                host::state(host),
+                records::host_state(host),
                 host.generation,
                 report.driver
             )

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use berth_domain::event::Record;
 use serde_json::Value;
 
-use crate::watch;
+use crate::records;
 
 /// The longest value that is shown, in characters.
 const VALUE_MAX: usize = 60;
@@ -57,7 +57,7 @@ pub(super) fn of(before: &Record, after: &Record) -> Vec<String> {
 fn fields(record: &Record) -> BTreeMap<String, Value> {
     let mut fields = BTreeMap::new();
     // What cannot be shown does not differ.
-    let json = watch::record_json(record).unwrap_or_default();
+    let json = records::json(record).unwrap_or_default();
     flatten(String::new(), json, &mut fields);
     fields.retain(|place, _| !is_left_out(place));
     fields

@@ -5,7 +5,7 @@ use berth_domain::claim::Owner;
 use berth_domain::cpu_set::CpuSet;
 use berth_domain::event::Record;
 
-use crate::{audit, host, migration, operation, vm};
+use crate::{audit, migration, operation, records};
 
 /// Returns where a record is, or between which hosts; empty where its name says it.
 pub(super) fn place(record: &Record) -> String {
@@ -29,14 +29,14 @@ pub(super) fn state(record: &Record) -> String {
             let host = host.map_or(String::new(), |host| format!(" on {host}"));
             let error = vm.error.as_ref();
             let error = error.map_or(String::new(), |why| format!(" ({})", why.reason));
-            format!("{}{host}{error}", vm::state(vm.state))
+            format!("{}{host}{error}", records::vm_state(vm.state))
         }
         Record::Migration(migration) => {
             let error = migration.error.as_ref();
             let error = error.map_or(String::new(), |why| format!(" ({})", why.reason));
             format!("{}{error}", migration::state(migration.state))
         }
-        Record::Host(host) => host::state(host).to_owned(),
+        Record::Host(host) => records::host_state(host).to_owned(),
         Record::Claim(claim) => {
             let owner = match &claim.owner {
                 Owner::Vm => "",
