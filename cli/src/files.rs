@@ -8,7 +8,7 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`commands`] | which commands are answered so, and why others are not |
+//! | `commands` | which commands are answered so, and why others are not |
 //!
 //! Not here: the calls of a command ([`offline`](crate::offline)).
 //!

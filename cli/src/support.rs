@@ -9,7 +9,7 @@
 //! | `calls` | which calls are recorded |
 //! | `collect` | making them, at the leader and at each member |
 //! | `state` | the state as a backup without secrets |
-//! | [`redact`] | what of a message leaves the cluster |
+//! | `redact` | what of a message leaves the cluster |
 //! | `manifest` | what a bundle states about itself |
 //! | `tar`, `messages`, `wire` | the container; messages as JSON, and as bytes |
 //! | `open`, `recorded` | reading a bundle, and answering commands with it |
