@@ -72,19 +72,6 @@ impl Changed {
     pub fn record(&self) -> Option<&Record> {
         self.after.as_ref().or(self.before.as_ref())
     }
-
-    /// Returns whether nothing differs but what a conductor's lease on an operation says.
-    #[must_use]
-    pub fn is_renewal(&self) -> bool {
-        let (Some(Record::Operation(before)), Some(Record::Operation(after))) =
-            (&self.before, &self.after)
-        else {
-            return false;
-        };
-        let mut before = (**before).clone();
-        before.lease.clone_from(&after.lease);
-        before == **after
-    }
 }
 
 /// What one command did.

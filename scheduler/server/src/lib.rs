@@ -28,7 +28,7 @@
 //! | [`stop`] | why a member does not start or stops by itself, and what to do about it |
 //! | [`history`], [`moment`] | the state at a moment, from backups |
 //! | [`reader`] | the services that read, over such a state and without a cluster |
-//! | `past` | reads at an earlier revision of a member |
+//! | `past`, `earlier` | reads at an earlier revision of a member, and why there is none |
 //! | `routes` | the services that clients call, as one router |
 //! | [`server`], [`process`] | the whole member, inside a process or as one |
 //!
@@ -42,6 +42,7 @@ pub mod config;
 mod contact;
 mod dead_members;
 mod duties;
+mod earlier;
 pub mod error;
 mod expelled;
 pub mod feed;

@@ -21,11 +21,11 @@ use std::time::{Duration, Instant};
 use berth_backup::Verified;
 use berth_domain::refusal::{Code, Refusal};
 use berth_process::bounds::methods::WATCHES;
-use berth_process::{BoxFuture, access, error_chain};
+use berth_process::{BoxFuture, access};
 use berth_proto::consistency::{CONSISTENCY, Consistency, MEMBER};
 use berth_proto::status::to_status;
 use berth_proto::types::v1::ReadConsistency;
-use berth_replication::runtime::{ArchiveError, Past};
+use berth_replication::runtime::Past;
 use berth_tls::Role;
 use http_body_util::BodyExt as _;
 use tokio::sync::Mutex;
@@ -37,6 +37,7 @@ use tonic::codegen::http::{HeaderValue, Request, Response};
 use tonic::service::{AxumBody, AxumRouter};
 use tower_service::Service;
 
+use crate::earlier;
 use crate::machine::Machine;
 use crate::reader::{self, Origin};
 use crate::service::Context;
@@ -66,29 +67,35 @@ struct Kept {
 /// The earlier state that was read last.
 struct States {
     context: Context,
-    kept: Mutex<Option<Kept>>,
+    kept: Arc<Mutex<Option<Kept>>>,
 }
 
 impl States {
-    /// Returns the services over the state at a revision.
+    /// Returns the services over the state at a revision. Who requested it may go meanwhile: it is made to
+    /// the end, and kept, before another one is begun.
     async fn at(self: &Arc<Self>, revision: u64) -> Result<Arc<Served>, Status> {
         self.expect_reached(revision).await?;
-        let kept = tokio::time::timeout(self.context.request_timeout(), self.kept.lock());
-        let mut kept = kept.await.map_err(|_| busy())?;
+        let kept = self.kept.clone().lock_owned();
+        let kept = tokio::time::timeout(self.context.request_timeout(), kept).await;
+        let mut kept = kept.map_err(|_| to_status(&earlier::busy()))?;
         if let Some(kept) = kept.as_mut().filter(|kept| kept.revision == revision) {
             kept.used = Instant::now();
             return Ok(kept.served.clone());
         }
         // Two would take twice the memory.
         *kept = None;
-        let served = Arc::new(self.serve(revision).await?);
-        *kept = Some(Kept {
-            revision,
-            used: Instant::now(),
-            served: served.clone(),
+        let states = self.clone();
+        let made = tokio::spawn(async move {
+            let served = Arc::new(states.serve(revision).await?);
+            *kept = Some(Kept {
+                revision,
+                used: Instant::now(),
+                served: served.clone(),
+            });
+            tokio::spawn(states.forget(revision));
+            Ok(served)
         });
-        tokio::spawn(self.clone().forget(revision));
-        Ok(served)
+        ended(made).await
     }
 
     /// Refuses a revision that the cluster has not reached.
@@ -100,7 +107,7 @@ impl States {
         let linearizable = ReadConsistency::Linearizable.into();
         self.context.state(linearizable).await?;
         match self.applied().await? {
-            last if revision > last => Err(not_reached(revision, last)),
+            last if revision > last => Err(to_status(&earlier::not_reached(revision, last))),
             _ => Ok(()),
         }
     }
@@ -113,32 +120,26 @@ impl States {
         Ok(state.position.index)
     }
 
-    /// Makes the state of a revision. Who requested it may go meanwhile: it is made to the end before
-    /// another one is begun.
+    /// Makes the state of a revision.
     async fn serve(&self, revision: u64) -> Result<Served, Status> {
-        let turn =
-            tokio::time::timeout(self.context.request_timeout(), self.context.history_turn());
-        let turn = turn.await.map_err(|_| busy())?;
-        let context = self.context.clone();
-        let made = tokio::spawn(async move {
-            let _turn = turn;
-            let past = context.archive().before(revision).await;
-            let past = past.map_err(|error| not_kept(revision, &error))?;
-            let origin = Origin {
-                cluster_id: context.cluster_id().to_owned(),
-                membership: past.membership.clone(),
-            };
-            let (routes, stop) = ended(tokio::task::spawn_blocking(move || {
-                let state = replayed(past).map_err(|error| broken(&error))?;
-                reader::serve(state, &origin).map_err(|error| broken(&error))
-            }))
-            .await?;
-            Ok(Served {
-                router: routes.into_axum_router(),
-                _stop: stop.drop_guard(),
-            })
-        });
-        ended(made).await
+        let context = &self.context;
+        let turn = tokio::time::timeout(context.request_timeout(), context.history_turn());
+        let _turn = turn.await.map_err(|_| to_status(&earlier::busy()))?;
+        let past = context.archive().before(revision).await;
+        let past = past.map_err(|error| to_status(&earlier::not_kept(&error)))?;
+        let origin = Origin {
+            cluster_id: context.cluster_id().to_owned(),
+            membership: past.membership.clone(),
+        };
+        let (routes, stop) = ended(tokio::task::spawn_blocking(move || {
+            let state = replayed(past).map_err(|error| to_status(&earlier::broken(&error)))?;
+            reader::serve(state, &origin).map_err(|error| to_status(&earlier::broken(&error)))
+        }))
+        .await?;
+        Ok(Served {
+            router: routes.into_axum_router(),
+            _stop: stop.drop_guard(),
+        })
     }
 
     /// Forgets a state when it was not read for a while.
@@ -198,7 +199,7 @@ impl Layer {
     pub(crate) fn new(context: Context) -> Self {
         Self(Arc::new(States {
             context,
-            kept: Mutex::default(),
+            kept: Arc::default(),
         }))
     }
 }
@@ -308,39 +309,4 @@ fn not_a_read(method: &str) -> Status {
             .with("method", method)
             .with_hint("leave x-berth-consistency out of the request"),
     )
-}
-
-fn not_reached(revision: u64, last: u64) -> Status {
-    let message = format!("the cluster has not reached revision {revision}: it is at {last}");
-    let refusal = Refusal::new(Code::OutOfRange, "REVISION_NOT_REACHED", message);
-    let hint =
-        "name a revision up to that; a later one is of another cluster, or of before a restore";
-    to_status(&refusal.with("last_revision", last).with_hint(hint))
-}
-
-fn not_kept(revision: u64, error: &ArchiveError) -> Status {
-    let message = format!("revision {revision} cannot be read: {}", error_chain(error));
-    let (code, reason) = match error {
-        ArchiveError::Forgotten { .. } => (Code::OutOfRange, "REVISION_NOT_KEPT"),
-        ArchiveError::Nothing
-        | ArchiveError::Checkpoints(_)
-        | ArchiveError::Checkpoint { .. }
-        | ArchiveError::Log(_) => (Code::FailedPrecondition, "HISTORY_NOT_KEPT"),
-    };
-    let hint = "name another scheduler, whose log may begin earlier, or read backups";
-    to_status(&Refusal::new(code, reason, message).with_hint(hint))
-}
-
-fn busy() -> Status {
-    let message = "this member is making the state of another revision";
-    let refusal = Refusal::new(Code::ResourceExhausted, "HISTORY_BUSY", message);
-    let hint = "repeat the request in a few seconds, or send it to another scheduler";
-    to_status(&refusal.with_hint(hint))
-}
-
-fn broken(error: &(dyn std::error::Error + 'static)) -> Status {
-    let message = format!("the state cannot be made again: {}", error_chain(error));
-    let refusal = Refusal::new(Code::Internal, "HISTORY_BROKEN", message);
-    let hint = "send the request to another scheduler, and report this with its log";
-    to_status(&refusal.with_hint(hint))
 }

@@ -2,7 +2,7 @@
 //! and these lead from the one to the other; what does not fit its log is refused. Method: three members
 //! on real disks, states read while commands are written, and replays of the entries between them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use berth_replication::effects::Replaced;
 use berth_replication::runtime::{ArchiveError, Handle, Past};
@@ -232,21 +232,33 @@ async fn earlier_states_are_made_again() {
     ));
 }
 
-/// Where the older checkpoint is damaged, the earliest state is that of the newer one.
+/// With either checkpoint damaged the latest state is made of the other one; with both, of none.
 async fn damaged(group: &Group, last: u64) {
-    let member = &group.members[&1];
-    let earliest = member.archive.earliest(last).await.expect("a state");
-    let older = earliest.replay.position().index;
+    let archive = &group.members[&1].archive;
+    let (rows, index, hash) = replayed(archive.before(last).await.expect("a state"));
     let paths = checkpoints(group);
-    let mut bytes = std::fs::read(&paths[0]).expect("a checkpoint");
+    assert_eq!(paths.len(), 2);
+    for path in &paths {
+        flip(path);
+        for past in [archive.before(last).await, archive.earliest(last).await] {
+            let made = replayed(past.expect("of the other one"));
+            assert_eq!(made, (rows.clone(), index, hash), "{}", path.display());
+        }
+        flip(path);
+    }
+    paths.iter().for_each(|path| flip(path));
+    for past in [archive.before(last).await, archive.earliest(last).await] {
+        let refused = past.err();
+        let is_damaged = matches!(refused, Some(ArchiveError::Checkpoint { .. }));
+        assert!(is_damaged, "{refused:?}");
+    }
+    paths.iter().for_each(|path| flip(path));
+}
+
+/// Flips a bit in the middle of a file.
+fn flip(path: &Path) {
+    let mut bytes = std::fs::read(path).expect("a checkpoint");
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
-    std::fs::write(&paths[0], bytes).expect("damaged");
-    let earliest = member.archive.earliest(last).await.expect("a state");
-    assert!(earliest.replay.position().index > older);
-    let refused = member.archive.before(older).await.err();
-    let Some(ArchiveError::Checkpoint { index, .. }) = refused else {
-        panic!("{refused:?}");
-    };
-    assert_eq!(index, older);
+    std::fs::write(path, bytes).expect("written");
 }

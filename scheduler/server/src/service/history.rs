@@ -15,11 +15,10 @@ use std::time::{Duration, Instant};
 use berth_domain::history::{Entry, Subject};
 use berth_domain::refusal::{Code, Refusal};
 use berth_process::bounds::Held;
-use berth_process::error_chain;
 use berth_proto::convert::history::read_subject;
 use berth_proto::event::v1;
 use berth_proto::status::to_status;
-use berth_replication::runtime::{ArchiveError, Past};
+use berth_replication::runtime::Past;
 use prost::Message as _;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::error::SendTimeoutError;
@@ -32,6 +31,7 @@ use super::context::Context;
 use super::messages::Messages;
 use super::refusal;
 use crate::change_log::ChangeLog;
+use crate::earlier;
 use crate::machine::Machine;
 
 /// How many bytes of entries a message has at most, unless one alone has more.
@@ -53,10 +53,10 @@ pub(super) async fn get(
     let subject = read_subject(&wire.name, "name")?;
     let last = context.state(wire.consistency).await?.revision();
     if wire.after_revision > last {
-        return Err(to_status(&not_reached(wire.after_revision, last)));
+        return Err(to_status(&earlier::not_reached(wire.after_revision, last)));
     }
     let turn = tokio::time::timeout(context.request_timeout(), context.history_turn());
-    let turn = turn.await.map_err(|_| to_status(&busy()))?;
+    let turn = turn.await.map_err(|_| to_status(&earlier::busy()))?;
     if let Some(held) = &held {
         held.take_over();
     }
@@ -109,7 +109,7 @@ async fn run(context: &Context, mut sending: Sending) -> Result<(), Ended> {
     let archive = context.archive();
     // To its end, although the client may go: the next one begins when this one has ended.
     let past = archive.earliest(sending.last).await;
-    let past = past.map_err(|error| not_kept(&error))?;
+    let past = past.map_err(|error| earlier::not_kept(&error))?;
     sending.first = past.replay.machine().state().revision().max(sending.after);
     let sent = tokio::task::spawn_blocking(move || sending.all(past));
     match sent.await {
@@ -152,8 +152,8 @@ impl Sending {
                 return Err(Ended::Closed);
             }
             let applied = replay.apply_observed(entry, &mut change_log);
-            applied.map_err(|error| broken(&error))?;
-            let done = change_log.take().map_err(|error| broken(&error))?;
+            applied.map_err(|error| earlier::broken(&error))?;
+            let done = change_log.take().map_err(|error| earlier::broken(&error))?;
             let after = self.after;
             for entry in done.iter().filter(|entry| entry.revision > after) {
                 self.add(entry)?;
@@ -193,40 +193,9 @@ impl Sending {
     }
 }
 
-fn not_reached(after: u64, last: u64) -> Refusal {
-    let message = format!("the cluster has not reached revision {after}: it is at {last}");
-    Refusal::new(Code::OutOfRange, "REVISION_NOT_REACHED", message)
-        .with("last_revision", last)
-        .with_hint(
-            "begin after an earlier one; a later one is of another cluster, or of before a restore",
-        )
-}
-
 fn too_slow() -> Refusal {
     let message =
         "the history was cut off: the client read its messages too slowly, and others wait";
     Refusal::new(Code::DeadlineExceeded, "READER_TOO_SLOW", message)
         .with_hint("read messages as they arrive; go on after the latest revision")
-}
-
-fn busy() -> Refusal {
-    let message = "this member is making another history, which takes as much memory as its state";
-    Refusal::new(Code::ResourceExhausted, "HISTORY_BUSY", message)
-        .with_hint("repeat the request in a few seconds, or send it to another scheduler")
-}
-
-fn not_kept(error: &ArchiveError) -> Refusal {
-    let message = format!(
-        "this member cannot make its earlier state: {}",
-        error_chain(error)
-    );
-    Refusal::new(Code::FailedPrecondition, "HISTORY_NOT_KEPT", message)
-        .with_hint("send the request to another scheduler, or read backups")
-}
-
-/// The log cannot be applied again, which is a fault of the program or of the disk.
-fn broken(error: &(dyn std::error::Error + 'static)) -> Refusal {
-    let message = format!("the log cannot be applied again: {}", error_chain(error));
-    Refusal::new(Code::Internal, "HISTORY_BROKEN", message)
-        .with_hint("send the request to another scheduler, and report this with its log")
 }
