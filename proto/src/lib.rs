@@ -10,6 +10,7 @@
 //! | [`convert`] | wire to domain and back |
 //! | [`status`] | refusals as gRPC statuses |
 //! | [`client`] | connections, and calls that find the leader |
+//! | [`raw`] | messages as bytes, for calls without generated code |
 //! | [`consistency`] | the consistency of reads, and what a stale answer is worth, in metadata |
 //! | [`mod@format`] | which cluster version brought which part of what is stored |
 //! | [`raft`] | what members of a scheduler group send each other |
@@ -21,6 +22,7 @@ pub mod client;
 pub mod consistency;
 pub mod convert;
 pub mod format;
+pub mod raw;
 pub mod status;
 
 // Generated code of one package finds another by its path below `berth`, which is this crate.

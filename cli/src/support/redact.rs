@@ -101,22 +101,22 @@ impl Redactor {
                 continue;
             }
             let mut value = message.get_field(field).into_owned();
-            self.redact_value(field, &mut value);
+            self.redact_value(class(field), &mut value);
             message.set_field(field, value);
         }
     }
 
-    fn redact_value(&self, field: &FieldDescriptor, value: &mut Value) {
+    fn redact_value(&self, class: Class, value: &mut Value) {
         match value {
             Value::Message(message) => self.redact(message),
-            Value::String(text) => *text = self.text(class(field), text),
-            Value::Bytes(bytes) => *bytes = self.bytes(class(field), bytes),
+            Value::String(text) => *text = self.text(class, text),
+            Value::Bytes(bytes) => *bytes = self.bytes(class, bytes),
             Value::List(values) => {
                 for value in values {
-                    self.redact_value(field, value);
+                    self.redact_value(class, value);
                 }
             }
-            Value::Map(entries) => self.redact_map(field, entries),
+            Value::Map(entries) => self.redact_map(class, entries),
             Value::Bool(_)
             | Value::I32(_)
             | Value::I64(_)
@@ -128,8 +128,8 @@ impl Redactor {
         }
     }
 
-    fn redact_map(&self, field: &FieldDescriptor, entries: &mut HashMap<MapKey, Value>) {
-        let (of_keys, of_values) = match class(field) {
+    fn redact_map(&self, class: Class, entries: &mut HashMap<MapKey, Value>) {
+        let (of_keys, of_values) = match class {
             Class::Keys => (Class::Name, Class::Secret),
             Class::Values => (Class::Keep, Class::Name),
             Class::Keep => (Class::Keep, Class::Keep),
@@ -149,21 +149,7 @@ impl Redactor {
                 | MapKey::U32(_)
                 | MapKey::U64(_) => key,
             };
-            match &mut value {
-                Value::String(text) => *text = self.text(of_values, text),
-                Value::Message(message) => self.redact(message),
-                Value::Bytes(_)
-                | Value::List(_)
-                | Value::Map(_)
-                | Value::Bool(_)
-                | Value::I32(_)
-                | Value::I64(_)
-                | Value::U32(_)
-                | Value::U64(_)
-                | Value::F32(_)
-                | Value::F64(_)
-                | Value::EnumNumber(_) => {}
-            }
+            self.redact_value(of_values, &mut value);
             (key, value)
         });
         *entries = redacted.collect::<Vec<_>>().into_iter().collect();

@@ -1,8 +1,7 @@
 //! Calls of any method by its path, with messages as bytes.
 
 use berth_proto::consistency::{CONSISTENCY, Consistency, Staleness};
-use bytes::{Buf as _, BufMut as _};
-use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use berth_proto::raw::Raw;
 use tonic::transport::Channel;
 use tonic::{Request, Status};
 
@@ -62,7 +61,7 @@ pub(super) async fn call_over(
         let value = consistency.text().parse().expect("a value");
         request.metadata_mut().insert(CONSISTENCY, value);
     }
-    let called = grpc.server_streaming(request, path_and_query, Bytes).await;
+    let called = grpc.server_streaming(request, path_and_query, Raw).await;
     let response = match called {
         Ok(response) => response,
         Err(status) => {
@@ -87,42 +86,4 @@ pub(super) async fn call_over(
         }
     };
     ((messages, end), staleness)
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Bytes;
-
-impl Codec for Bytes {
-    type Encode = Vec<u8>;
-    type Decode = Vec<u8>;
-    type Encoder = Self;
-    type Decoder = Self;
-
-    fn encoder(&mut self) -> Self {
-        Self
-    }
-
-    fn decoder(&mut self) -> Self {
-        Self
-    }
-}
-
-impl Encoder for Bytes {
-    type Item = Vec<u8>;
-    type Error = Status;
-
-    fn encode(&mut self, item: Vec<u8>, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        buffer.put_slice(&item);
-        Ok(())
-    }
-}
-
-impl Decoder for Bytes {
-    type Item = Vec<u8>;
-    type Error = Status;
-
-    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<Vec<u8>>, Status> {
-        let length = buffer.remaining();
-        Ok(Some(buffer.copy_to_bytes(length).to_vec()))
-    }
 }
