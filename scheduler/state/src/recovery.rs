@@ -182,13 +182,20 @@ impl State {
         Some(index.quiet.get_max().map_or(0, |(at, _)| *at))
     }
 
+    /// Returns whether no host is left whose report is awaited.
+    pub(crate) fn has_all_reports(&self) -> bool {
+        let quiet_at = self.all_quiet_at();
+        let mut hosts = self.hosts.values();
+        hosts.all(|view| match self.progress_of(&view.host, quiet_at) {
+            Progress::Compared | Progress::Fenced => true,
+            Progress::Awaited | Progress::Quiet => false,
+        })
+    }
+
     /// Returns what a recovery would lead to, if every host has reported.
     #[must_use]
     pub fn recovery_outcome(&self) -> Option<RecoveryOutcome> {
-        let progress = self.recovery_progress();
-        let mut progress = progress.values();
-        let is_complete = progress.all(|p| matches!(p, Progress::Compared | Progress::Fenced));
-        if !self.is_recovering() || !is_complete {
+        if !self.is_recovering() || !self.has_all_reports() {
             return None;
         }
         let mut copy = self.clone();

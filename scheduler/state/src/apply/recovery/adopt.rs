@@ -15,7 +15,8 @@ use berth_domain::server_group::GroupPolicy;
 use berth_domain::vm::{Restarts, State as VmState, Vm, VmSpec};
 
 use super::Seat;
-use crate::recovery::{Conflict, RecoveryOutcome, Settled};
+use super::settle::Settling;
+use crate::recovery::{Conflict, Settled};
 use crate::refusals::precondition;
 use crate::request::CLUSTER_RESTORED;
 use crate::state::State;
@@ -61,16 +62,10 @@ const HOLDERS_SHOWN_MAX: usize = 8;
 
 impl<J: Journal> Transaction<'_, J> {
     /// Records a VM for a guest that has none.
-    pub(super) fn add(
-        &mut self,
-        uid: VmUid,
-        seats: &[Seat],
-        idle: &mut BTreeSet<ClaimId>,
-        outcome: &mut RecoveryOutcome,
-    ) {
+    pub(super) fn add(&mut self, uid: VmUid, seats: &[Seat], settling: &mut Settling) {
         let [seat] = seats else {
             if let Some(first) = seats.first() {
-                outcome.conflicts.push(Conflict::Twice {
+                settling.conflicts.push(Conflict::Twice {
                     vm: first.name.clone(),
                     hosts: seats.iter().map(|seat| seat.host.clone()).collect(),
                 });
@@ -83,33 +78,35 @@ impl<J: Journal> Transaction<'_, J> {
             name: seat.name.clone(),
             refusal: Box::new(refusal),
         };
-        let vm = match self.new_vm(uid, seat) {
+        let vm = match self.new_vm(uid, seat, settling) {
             Ok(vm) => vm,
-            Err(refusal) => return outcome.conflicts.push(unrecorded(refusal)),
+            Err(refusal) => return settling.conflicts.push(unrecorded(refusal)),
         };
         if let Some(old) = self.state.vm(&vm.name).cloned() {
             // Its guest is nowhere: new_vm() has looked.
-            idle.retain(|claim| Some(*claim) != old.claim);
+            if let Some(claim) = old.claim {
+                settling.idle.remove(&claim);
+            }
             self.unbind(&old, None);
             self.remove_vm(&old.name);
-            outcome.settled.retain(|settled| *settled.vm() != old.name);
+            settling.settled.remove(&old.name);
         }
         let stray = Stray {
             vm,
             is_new: true,
             seat: seat.clone(),
         };
-        self.adopt(stray, idle, outcome);
+        self.adopt(stray, settling);
     }
 
     /// Returns the VM that a guest is recorded as.
-    fn new_vm(&self, uid: VmUid, seat: &Seat) -> Result<Vm, Refusal> {
+    fn new_vm(&self, uid: VmUid, seat: &Seat, settling: &Settling) -> Result<Vm, Refusal> {
         let name = VmName::new(&seat.name);
         let name = name.map_err(|why| unfit(format!("its name is no name of a VM: {why}")))?;
         let spec = seat.spec.as_deref().cloned();
         let spec = spec.ok_or_else(|| unfit("its host does not report its specification"))?;
         if let Some(vm) = self.state.vm(&name)
-            && !self.is_off(vm)
+            && !self.is_off(vm, settling)
         {
             return Err(unfit(format!("another VM {name} has a guest")));
         }
@@ -142,40 +139,28 @@ impl<J: Journal> Transaction<'_, J> {
     }
 
     /// Returns whether no host has the guest of a VM. After the recovery nothing is known of the others.
-    fn is_off(&self, vm: &Vm) -> bool {
-        if !self.state.is_recovering() {
-            return false;
-        }
-        let mut reports = self.state.recovered_hosts.values();
-        !reports.any(|report| {
-            let others = &mut report.others.iter();
-            let running = vm
-                .claim
-                .is_some_and(|claim| report.running.contains(&claim));
-            running || others.any(|guest| guest.domain.uuid == vm.uid.0)
-        })
+    fn is_off(&self, vm: &Vm, settling: &Settling) -> bool {
+        let runs = vm
+            .claim
+            .is_some_and(|claim| settling.running.contains(&claim));
+        self.state.is_recovering() && !runs && !settling.others.contains(&vm.uid.0)
     }
 
     /// Claims what a guest holds for its VM. VMs without guests give way.
-    pub(super) fn adopt(
-        &mut self,
-        stray: Stray,
-        idle: &mut BTreeSet<ClaimId>,
-        outcome: &mut RecoveryOutcome,
-    ) {
+    pub(super) fn adopt(&mut self, stray: Stray, settling: &mut Settling) {
         self.take_back_erasures(&stray.seat.host, &stray.held());
-        let claim = claims_in_the_way(self.state, &stray, idle).and_then(|claims| {
+        let claim = claims_in_the_way(self.state, &stray, &settling.idle).and_then(|claims| {
             for id in claims {
-                idle.remove(&id);
-                self.displace(id, &stray, outcome);
+                settling.idle.remove(&id);
+                self.displace(id, &stray, settling);
             }
             claim_for(self.state, &stray)
         });
         match claim {
-            Ok(claim) => self.settle_on(stray, &claim, outcome),
+            Ok(claim) => self.settle_on(stray, &claim, settling),
             Err(refusal) => {
                 let refusal = self.with_holders(refusal, &stray);
-                self.leave_unclaimed(stray, refusal, outcome);
+                self.leave_unclaimed(stray, refusal, settling);
             }
         }
     }
@@ -200,7 +185,7 @@ impl<J: Journal> Transaction<'_, J> {
         refusal
     }
 
-    fn settle_on(&mut self, stray: Stray, claim: &Claim, outcome: &mut RecoveryOutcome) {
+    fn settle_on(&mut self, stray: Stray, claim: &Claim, settling: &mut Settling) {
         let Stray { vm, is_new, seat } = stray;
         let state = match seat.is_live {
             true => VmState::Active,
@@ -221,18 +206,18 @@ impl<J: Journal> Transaction<'_, J> {
         self.hold(claim);
         self.separate(&after);
         let (vm, host) = (after.name.clone(), seat.host);
-        outcome.settled.push(match (is_new, seat.is_live) {
+        settling.note(match (is_new, seat.is_live) {
             (true, _) => Settled::Added { vm, host },
             (false, true) => Settled::Runs { vm, host },
             (false, false) => Settled::Off { vm },
         });
     }
 
-    fn leave_unclaimed(&mut self, stray: Stray, refusal: Refusal, outcome: &mut RecoveryOutcome) {
+    fn leave_unclaimed(&mut self, stray: Stray, refusal: Refusal, settling: &mut Settling) {
         let Stray { vm, is_new, seat } = stray;
         let refusal = refusal.as_record(true);
         if is_new {
-            outcome.conflicts.push(Conflict::Unrecorded {
+            settling.conflicts.push(Conflict::Unrecorded {
                 host: seat.host,
                 uuid: vm.uid.0,
                 name: seat.name,
@@ -244,7 +229,7 @@ impl<J: Journal> Transaction<'_, J> {
         let recorded = self.state.vm(&vm.name).cloned();
         let recorded = recorded.expect("it is recorded");
         self.fail(&recorded, None, Some(seat.host.clone()), refusal.clone());
-        outcome.conflicts.push(Conflict::Unclaimable {
+        settling.conflicts.push(Conflict::Unclaimable {
             vm: vm.name,
             host: seat.host,
             refusal: Box::new(refusal),
@@ -252,7 +237,7 @@ impl<J: Journal> Transaction<'_, J> {
     }
 
     /// Takes the claim from a VM without a guest.
-    fn displace(&mut self, id: ClaimId, stray: &Stray, outcome: &mut RecoveryOutcome) {
+    fn displace(&mut self, id: ClaimId, stray: &Stray, settling: &mut Settling) {
         let vm = self.state.claim(id).and_then(|c| self.state.vm(&c.vm));
         let Some(vm) = vm.cloned() else { return };
         self.unbind(&vm, None);
@@ -262,9 +247,8 @@ impl<J: Journal> Transaction<'_, J> {
             vm.name, stray.vm.name, stray.seat.host
         );
         let why = Refusal::new(Code::FailedPrecondition, CLUSTER_RESTORED, message);
-        outcome.settled.retain(|settled| *settled.vm() != vm.name);
         let failed = self.fail(&vm, None, vm.host.clone(), why);
-        outcome.settled.push(failed);
+        settling.note(failed);
     }
 }
 
@@ -277,21 +261,19 @@ fn claims_in_the_way(
     let Err(refusal) = claim_for(state, stray) else {
         return Ok(Vec::new());
     };
-    let here = |id: &&ClaimId| {
-        let claim = state.claim(**id);
-        claim.is_some_and(|claim| claim.host == stray.seat.host)
-    };
+    let of_host = state.claims_of_host(&stray.seat.host).map(|claim| claim.id);
+    let here: Vec<ClaimId> = of_host.filter(|id| idle.contains(id)).collect();
     // First one that suffices, then those that have the same CPUs or devices.
-    for id in idle.iter().filter(here) {
+    for id in &here {
         if claim_for(&without(state, *id, stray), stray).is_ok() {
             return Ok(vec![*id]);
         }
     }
     let (mut rest, mut taken) = (state.clone(), Vec::new());
-    for id in idle.iter().filter(here) {
-        if overlaps(state, *id, &stray.held()) {
-            rest = without(&rest, *id, stray);
-            taken.push(*id);
+    for id in here {
+        if overlaps(state, id, &stray.held()) {
+            rest = without(&rest, id, stray);
+            taken.push(id);
         }
     }
     claim_for(&rest, stray).map(|_| taken).map_err(|_| refusal)

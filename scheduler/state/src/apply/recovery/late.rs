@@ -3,7 +3,6 @@
 //! Nothing new was placed there meanwhile. The VMs of the cluster may have been started and changed by
 //! now: a guest of a late host counts only where its VM has none elsewhere.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use berth_domain::name::HostName;
@@ -12,7 +11,8 @@ use berth_domain::vm::{State as VmState, Vm};
 
 use super::Seat;
 use super::adopt::Stray;
-use crate::recovery::{RecoveryOutcome, is_dead};
+use super::settle::Settling;
+use crate::recovery::is_dead;
 use crate::transaction::{Journal, Transaction};
 
 impl<J: Journal> Transaction<'_, J> {
@@ -20,20 +20,19 @@ impl<J: Journal> Transaction<'_, J> {
     pub(super) fn settle_late(&mut self, report: &RecoveredHost) {
         let report = Arc::new(report.clone());
         // No VM gives way: it may have been started since.
-        let mut idle = BTreeSet::new();
-        let mut outcome = RecoveryOutcome::default();
-        for (uid, seats) in self.seats(std::slice::from_ref(&report)) {
+        let mut settling = Settling::default();
+        for (uid, seats) in self.seats(std::slice::from_ref(&report), &settling) {
             let Some(seat) = seats.first() else { continue };
             let vm = self.state.vm_of_domain(uid, &seat.name).cloned();
             match vm {
-                None => self.add(uid, &seats, &mut idle, &mut outcome),
+                None => self.add(uid, &seats, &mut settling),
                 Some(vm) if vm.operation.is_some() => {}
                 Some(vm) => match self.own_claim(&vm, seat) {
                     Some(claim) if vm.claim == Some(claim) && seat.is_live => {
-                        self.keep_on(&vm, claim, true, &mut outcome);
+                        self.keep_on(&vm, claim, true, &mut settling);
                     }
                     Some(_) => {}
-                    None => self.settle_late_guest(&vm, seat, &mut outcome),
+                    None => self.settle_late_guest(&vm, seat, &mut settling),
                 },
             }
         }
@@ -41,7 +40,7 @@ impl<J: Journal> Transaction<'_, J> {
     }
 
     /// A guest is not on the claim of its VM.
-    fn settle_late_guest(&mut self, vm: &Vm, seat: &Seat, outcome: &mut RecoveryOutcome) {
+    fn settle_late_guest(&mut self, vm: &Vm, seat: &Seat, settling: &mut Settling) {
         let is_dead = |name: &HostName| {
             let view = self.state.host(name);
             view.is_some_and(|view| is_dead(&view.host))
@@ -68,11 +67,11 @@ impl<J: Journal> Transaction<'_, J> {
         if seat.is_live && is_off {
             self.unbind(vm, None);
             let stray = Stray::of_vm(vm, seat.clone());
-            self.adopt(stray, &mut BTreeSet::new(), outcome);
+            self.adopt(stray, settling);
         } else if seat.is_live && runs && !is_fenced {
             let hosts = vm.host.iter().cloned();
             let hosts = hosts.chain([seat.host.clone()]).collect();
-            self.leave_twice(vm, hosts, outcome);
+            self.leave_twice(vm, hosts, settling);
         }
     }
 }

@@ -155,13 +155,16 @@ impl<J: Journal> Transaction<'_, J> {
         if !self.state.is_recovering() {
             return Err(not_recovering());
         }
-        let Some(outcome) = self.state.recovery_outcome() else {
+        if !self.state.has_all_reports() {
             return Err(incomplete(self.state));
-        };
+        }
+        let before = self.state.clone();
+        let outcome = self.settle_recovery();
         if !outcome.conflicts.is_empty() && !accept_conflicts {
+            *self.state = before;
+            self.journal.forget();
             return Err(conflicting(&outcome));
         }
-        self.settle_recovery();
         let hosts: Vec<_> = self.state.recovered_hosts.keys().cloned().collect();
         for host in hosts {
             self.remove_recovered_host(&host);

@@ -7,14 +7,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use berth_domain::claim::{Claim, Owner, State as ClaimState};
-use berth_domain::id::{ClaimId, VmUid};
+use berth_domain::id::{ClaimId, MigrationId, VmUid};
 use berth_domain::migration::{self, Migration};
-use berth_domain::name::HostName;
+use berth_domain::name::{HostName, VmName};
 use berth_domain::operation::drain::Progress;
 use berth_domain::operation::{Kind, Outcome, Subject};
 use berth_domain::recovery::RecoveredHost;
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::vm::{State as VmState, Vm, VmSpec};
+use uuid::Uuid;
 
 use super::adopt::Stray;
 use super::left::GUEST_RUNS_TWICE;
@@ -24,23 +25,66 @@ use crate::recovery::{Conflict, RecoveryOutcome, Settled, is_dead};
 use crate::request::CLUSTER_RESTORED;
 use crate::transaction::{Journal, Transaction};
 
+/// How far guests are settled. A cluster has hundreds of thousands, so that nothing here is searched from
+/// end to end for one of them.
+#[derive(Default)]
+pub(super) struct Settling {
+    /// The claims that VMs without guests keep. They give way to guests that run.
+    pub(super) idle: BTreeSet<ClaimId>,
+    /// The claims that guests run on as recorded, by the reports of all hosts.
+    pub(super) running: BTreeSet<ClaimId>,
+    /// All other guests of all hosts, those included of which a host only has a trace.
+    pub(super) others: BTreeSet<Uuid>,
+    /// The claims of VMs that are exactly as they are recorded.
+    unchanged: BTreeSet<ClaimId>,
+    /// The VMs that differ from the state.
+    pub(super) settled: BTreeMap<VmName, Settled>,
+    /// What cannot be settled.
+    pub(super) conflicts: Vec<Conflict>,
+}
+
+impl Settling {
+    fn of_reports<'r>(reports: impl Iterator<Item = &'r Arc<RecoveredHost>>) -> Self {
+        let mut settling = Self::default();
+        for report in reports {
+            settling.running.extend(&report.running);
+            let others = report.others.iter().map(|guest| guest.domain.uuid);
+            settling.others.extend(others);
+        }
+        settling
+    }
+
+    /// Notes how a VM differs, instead of what was noted of it before.
+    pub(super) fn note(&mut self, settled: Settled) {
+        self.settled.insert(settled.vm().clone(), settled);
+    }
+
+    fn into_outcome(self) -> RecoveryOutcome {
+        RecoveryOutcome {
+            settled: self.settled.into_values().collect(),
+            conflicts: self.conflicts,
+        }
+    }
+}
+
 impl<J: Journal> Transaction<'_, J> {
     /// Settles every guest as the hosts have reported.
     pub(crate) fn settle_recovery(&mut self) -> RecoveryOutcome {
-        let mut outcome = RecoveryOutcome::default();
         let reports = self.reports();
-        let mut seats = self.seats(&reports);
+        let mut settling = Settling::of_reports(self.state.recovered_hosts.values());
+        let vms = self.changed_vms(&mut settling);
+        let mut seats = self.seats(&reports, &settling);
         self.end_drains();
-        // The claims that VMs without guests keep.
-        let mut idle = BTreeSet::new();
         let mut strays = Vec::new();
-        let vms: Vec<Arc<Vm>> = self.state.vms.values().cloned().collect();
         for vm in vms {
             let of_vm = seats.remove(&vm.uid).unwrap_or_default();
             match &preferred(of_vm)[..] {
-                [] => idle.extend(self.leave_off(&vm, &mut outcome)),
+                [] => {
+                    let kept = self.leave_off(&vm, &mut settling);
+                    settling.idle.extend(kept);
+                }
                 [seat] => match self.own_claim(&vm, seat) {
-                    Some(claim) => self.keep_on(&vm, claim, seat.is_live, &mut outcome),
+                    Some(claim) => self.keep_on(&vm, claim, seat.is_live, &mut settling),
                     None => {
                         self.unbind(&vm, None);
                         strays.push(Stray::of_vm(&vm, seat.clone()));
@@ -48,27 +92,68 @@ impl<J: Journal> Transaction<'_, J> {
                 },
                 several => {
                     let hosts = several.iter().map(|seat| seat.host.clone()).collect();
-                    self.leave_twice(&vm, hosts, &mut outcome);
+                    self.leave_twice(&vm, hosts, &mut settling);
                 }
             }
         }
         for stray in strays {
-            self.adopt(stray, &mut idle, &mut outcome);
+            self.adopt(stray, &mut settling);
         }
         for (uid, seats) in seats {
-            self.add(uid, &preferred(seats), &mut idle, &mut outcome);
+            self.add(uid, &preferred(seats), &mut settling);
         }
         for report in &reports {
             self.record_left(report);
         }
-        outcome
+        settling.into_outcome()
     }
 
-    /// Returns where guests are.
-    pub(super) fn seats(&self, reports: &[Arc<RecoveredHost>]) -> BTreeMap<VmUid, Vec<Seat>> {
+    /// Returns the VMs that are to be settled, and notes the claims of all others, which are nearly all.
+    fn changed_vms(&self, settling: &mut Settling) -> Vec<Arc<Vm>> {
+        let mut changed = Vec::new();
+        for vm in self.state.vms.values() {
+            match vm
+                .claim
+                .filter(|claim| self.is_unchanged(vm, *claim, settling))
+            {
+                Some(claim) => drop(settling.unchanged.insert(claim)),
+                None => changed.push(vm.clone()),
+            }
+        }
+        changed
+    }
+
+    /// Returns whether a VM's only guest runs on the VM's only claim, and nothing is in progress: what
+    /// [`Self::keep_on`] would leave as it is, after copying much of it.
+    fn is_unchanged(&self, vm: &Vm, own: ClaimId, settling: &Settling) -> bool {
+        let is_at_rest = vm.state == VmState::Active
+            && vm.operation.is_none()
+            && vm.error.is_none()
+            && vm.trouble.is_none()
+            && vm.remains_on.is_none();
+        if !is_at_rest || !settling.running.contains(&own) || settling.others.contains(&vm.uid.0) {
+            return false;
+        }
+        let mut claims = self.state.claims_of_vm(&vm.name);
+        claims.all(|claim| match claim.id == own {
+            true => {
+                let is_active = claim.owner == Owner::Vm && claim.state == ClaimState::Active;
+                let is_there = !self.state.index.dead.contains(&claim.host);
+                is_active && is_there && vm.host.as_ref() == Some(&claim.host)
+            }
+            false => !claim.is_in_use(),
+        })
+    }
+
+    /// Returns where guests are, but for those of VMs that are as they are recorded.
+    pub(super) fn seats(
+        &self,
+        reports: &[Arc<RecoveredHost>],
+        settling: &Settling,
+    ) -> BTreeMap<VmUid, Vec<Seat>> {
         let mut seats: BTreeMap<VmUid, Vec<Seat>> = BTreeMap::new();
         for report in reports {
-            for id in &report.running {
+            for id in report.running.difference(&settling.unchanged) {
                 let claim = self.state.claim(*id);
                 let Some(vm) = claim.and_then(|claim| self.state.vm(&claim.vm)) else {
                     continue;
@@ -129,10 +214,7 @@ impl<J: Journal> Transaction<'_, J> {
     /// Ends what worked on a VM and takes from it all claims but one, which is its own from here on.
     pub(super) fn unbind(&mut self, vm: &Vm, kept: Option<ClaimId>) {
         self.end_work_on(vm);
-        let migrations = self.state.migrations.values();
-        let open = migrations.filter(|m| m.vm == vm.name && !m.state.is_ended());
-        let open: Vec<Arc<Migration>> = open.cloned().collect();
-        for migration in open {
+        for migration in self.open_migrations(vm) {
             let arrived = kept.is_some() && kept == migration.destination_claim;
             let state = match (arrived, migration.state) {
                 (true, _) => migration::State::Completed,
@@ -156,6 +238,22 @@ impl<J: Journal> Transaction<'_, J> {
         }
     }
 
+    /// Returns the migrations of a VM that have not ended: its operation carries one out, or a claim is
+    /// kept for one.
+    fn open_migrations(&self, vm: &Vm) -> Vec<Arc<Migration>> {
+        let operation = vm.operation.and_then(|id| self.state.operation(id));
+        let carried = operation.and_then(|operation| operation.kind.migration());
+        let claims = self.state.claims_of_vm(&vm.name);
+        let kept = claims.filter_map(|claim| match claim.owner {
+            Owner::Migration(id) => Some(id),
+            Owner::Vm => None,
+        });
+        let ids: BTreeSet<MigrationId> = carried.into_iter().chain(kept).collect();
+        let migrations = ids.into_iter().filter_map(|id| self.state.migration(id));
+        let open = migrations.filter(|m| m.vm == vm.name && !m.state.is_ended());
+        open.cloned().collect()
+    }
+
     fn end_work_on(&mut self, vm: &Vm) {
         if let Some(operation) = vm.operation.and_then(|id| self.state.operation(id)) {
             let mut operation = (**operation).clone();
@@ -170,7 +268,7 @@ impl<J: Journal> Transaction<'_, J> {
         vm: &Vm,
         claim: ClaimId,
         is_live: bool,
-        outcome: &mut RecoveryOutcome,
+        settling: &mut Settling,
     ) {
         if vm.state == VmState::Resized && vm.claim == Some(claim) {
             self.stand(vm);
@@ -204,7 +302,7 @@ impl<J: Journal> Transaction<'_, J> {
             return;
         }
         let vm = vm.name.clone();
-        outcome.settled.push(match host.filter(|_| is_live) {
+        settling.note(match host.filter(|_| is_live) {
             Some(host) => Settled::Runs { vm, host },
             None => Settled::Off { vm },
         });
@@ -224,7 +322,7 @@ impl<J: Journal> Transaction<'_, J> {
     }
 
     /// No host has the guest. Returns the claim that its VM keeps.
-    fn leave_off(&mut self, vm: &Vm, outcome: &mut RecoveryOutcome) -> Option<ClaimId> {
+    fn leave_off(&mut self, vm: &Vm, settling: &mut Settling) -> Option<ClaimId> {
         let operation = vm.operation.and_then(|id| self.state.operation(id));
         let is_rebuilt = operation.is_some_and(|o| matches!(o.kind, Kind::Rebuild { .. }));
         match vm.state {
@@ -232,7 +330,7 @@ impl<J: Journal> Transaction<'_, J> {
             _ if is_rebuilt => {
                 self.unbind(vm, vm.claim);
                 let failed = self.fail(vm, vm.claim, None, interrupted());
-                outcome.settled.push(failed);
+                settling.note(failed);
                 vm.claim
             }
             VmState::Resized | VmState::Error => {
@@ -240,7 +338,7 @@ impl<J: Journal> Transaction<'_, J> {
                 vm.claim
             }
             VmState::Active | VmState::Migrating | VmState::Stopped => {
-                self.leave_at_host(vm, outcome);
+                self.leave_at_host(vm, settling);
                 vm.claim
             }
             VmState::Shelved => {
@@ -260,7 +358,7 @@ impl<J: Journal> Transaction<'_, J> {
                 let remains_on = vm.host.clone().or_else(|| vm.remains_on.clone());
                 self.unbind(vm, None);
                 let failed = self.fail(vm, None, remains_on, interrupted());
-                outcome.settled.push(failed);
+                settling.note(failed);
                 None
             }
         }
@@ -268,7 +366,7 @@ impl<J: Journal> Transaction<'_, J> {
 
     /// A VM that may have run keeps its claim. With a host that is dead it stays as it was recorded: it
     /// can be started elsewhere, as the VMs of each dead host can.
-    fn leave_at_host(&mut self, vm: &Vm, outcome: &mut RecoveryOutcome) {
+    fn leave_at_host(&mut self, vm: &Vm, settling: &mut Settling) {
         let view = vm.host.as_ref().and_then(|host| self.state.host(host));
         let is_lost = view.is_some_and(|view| is_dead(&view.host));
         let state = match is_lost && vm.state != VmState::Stopped {
@@ -287,17 +385,12 @@ impl<J: Journal> Transaction<'_, J> {
         });
         if state == VmState::Stopped {
             let vm = vm.name.clone();
-            outcome.settled.push(Settled::Off { vm });
+            settling.note(Settled::Off { vm });
         }
     }
 
     /// Several hosts have the guest: its VM stays where it is recorded, in ERROR.
-    pub(super) fn leave_twice(
-        &mut self,
-        vm: &Vm,
-        hosts: Vec<HostName>,
-        outcome: &mut RecoveryOutcome,
-    ) {
+    pub(super) fn leave_twice(&mut self, vm: &Vm, hosts: Vec<HostName>, settling: &mut Settling) {
         self.unbind(vm, vm.claim);
         let names: Vec<_> = hosts.iter().map(ToString::to_string).collect();
         let message = format!("hosts {} have guests of vm {}", names.join(", "), vm.name);
@@ -312,7 +405,7 @@ impl<J: Journal> Transaction<'_, J> {
         });
         self.fail(vm, vm.claim, vm.remains_on.clone(), why);
         let vm = vm.name.to_string();
-        outcome.conflicts.push(Conflict::Twice { vm, hosts });
+        settling.conflicts.push(Conflict::Twice { vm, hosts });
     }
 
     /// Puts a VM into ERROR, with the claim that it keeps.
