@@ -17,7 +17,7 @@ use tower_service::Service;
 
 use super::request_body::RequestBody;
 use super::response_body::ResponseBody;
-use super::{Caller, Permit, methods};
+use super::{Caller, Permit, Resource, methods};
 
 /// What a request took, as an extension of it. A method that works on without its client, as in a
 /// thread, holds a clone.
@@ -26,6 +26,7 @@ pub struct Held(Arc<Taken>);
 
 #[derive(Debug)]
 struct Taken {
+    caller: Caller,
     _permits: Vec<Permit>,
     /// Whether a method holds it instead of the response.
     is_taken_over: AtomicBool,
@@ -36,6 +37,20 @@ impl Held {
     #[must_use]
     pub fn of<T>(request: &tonic::Request<T>) -> Option<Self> {
         request.extensions().get::<Self>().cloned()
+    }
+
+    /// Takes more for the request, where what it takes depends on more than its method.
+    ///
+    /// # Errors
+    ///
+    /// Its caller, or all callers together, hold as much as they may.
+    pub fn acquire(&self, resource: Resource) -> Result<Permit, Status> {
+        let permit = self.0.caller.acquire(resource, 1);
+        permit.map_err(|refused| {
+            let status = refused.to_status();
+            self.0.caller.log(&status);
+            status
+        })
     }
 
     /// Has the caller of this alone hold it: for a method that ends by itself what its client does not
@@ -86,10 +101,11 @@ impl OpenRequests {
         self.0.subscribe()
     }
 
-    fn begin(&self, permits: Vec<Permit>) -> InProgress {
+    fn begin(&self, caller: Caller, permits: Vec<Permit>) -> InProgress {
         self.0.send_modify(|open| *open += 1);
         InProgress {
             held: Some(Held(Arc::new(Taken {
+                caller,
                 _permits: permits,
                 is_taken_over: AtomicBool::new(false),
             }))),
@@ -179,7 +195,7 @@ where
             Ok(taken) => taken,
             Err(refused) => return Box::pin(std::future::ready(Ok(refused.into_http()))),
         };
-        let held = self.layer.open.begin(permits);
+        let held = self.layer.open.begin(caller.clone(), permits);
         if let Some(held) = held.held.clone() {
             request.extensions_mut().insert(held);
         }

@@ -8,6 +8,7 @@
 
 use std::time::{Duration, Instant};
 
+use berth_replication::runtime::in_background;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
@@ -35,10 +36,11 @@ pub(crate) async fn watch(context: Context, interval: Duration) -> Broken {
         let Ok(state) = context.stale(Clone::clone).await else {
             continue;
         };
-        let checked = spawn_blocking(move || {
+        let check = move || {
             let began = Instant::now();
             (state.revision(), state.check(), began.elapsed())
-        });
+        };
+        let checked = spawn_blocking(|| in_background(check));
         // A panic of the check is in the log; the next one may not have it.
         let Ok((revision, checked, took)) = checked.await else {
             continue;

@@ -15,17 +15,19 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task;
 use std::time::{Duration, Instant};
 
 use berth_backup::Verified;
 use berth_domain::refusal::{Code, Refusal};
 use berth_process::bounds::methods::WATCHES;
+use berth_process::bounds::{Held, Resource};
 use berth_process::{BoxFuture, access};
 use berth_proto::consistency::{CONSISTENCY, Consistency, MEMBER};
 use berth_proto::status::to_status;
 use berth_proto::types::v1::ReadConsistency;
-use berth_replication::runtime::Past;
+use berth_replication::runtime::{Past, in_background};
 use berth_tls::Role;
 use http_body_util::BodyExt as _;
 use tokio::sync::Mutex;
@@ -68,13 +70,24 @@ struct Kept {
 struct States {
     context: Context,
     kept: Arc<Mutex<Option<Kept>>>,
+    /// The revision of the state that is kept, or made for it; zero if there is none.
+    current: AtomicU64,
 }
 
 impl States {
     /// Returns the services over the state at a revision. Who requested it may go meanwhile: it is made to
     /// the end, and kept, before another one is begun.
-    async fn at(self: &Arc<Self>, revision: u64) -> Result<Arc<Served>, Status> {
+    async fn at(
+        self: &Arc<Self>,
+        revision: u64,
+        held: Option<Held>,
+    ) -> Result<Arc<Served>, Status> {
         self.expect_reached(revision).await?;
+        // Before it waits: a caller with many revisions is refused, instead of delaying others with one.
+        let plan = match held.filter(|_| self.current.load(Ordering::Relaxed) != revision) {
+            Some(held) => Some(held.acquire(Resource::Plans)?),
+            None => None,
+        };
         let kept = self.kept.clone().lock_owned();
         let kept = tokio::time::timeout(self.context.request_timeout(), kept).await;
         let mut kept = kept.map_err(|_| to_status(&earlier::busy()))?;
@@ -84,9 +97,14 @@ impl States {
         }
         // Two would take twice the memory.
         *kept = None;
+        self.current.store(revision, Ordering::Relaxed);
         let states = self.clone();
         let made = tokio::spawn(async move {
-            let served = Arc::new(states.serve(revision).await?);
+            let _plan = plan;
+            let served = states.serve(revision).await.inspect_err(|_| {
+                states.current.store(0, Ordering::Relaxed);
+            });
+            let served = Arc::new(served?);
             *kept = Some(Kept {
                 revision,
                 used: Instant::now(),
@@ -132,7 +150,8 @@ impl States {
             membership: past.membership.clone(),
         };
         let (routes, stop) = ended(tokio::task::spawn_blocking(move || {
-            let state = replayed(past).map_err(|error| to_status(&earlier::broken(&error)))?;
+            let state = in_background(|| replayed(past));
+            let state = state.map_err(|error| to_status(&earlier::broken(&error)))?;
             reader::serve(state, &origin).map_err(|error| to_status(&earlier::broken(&error)))
         }))
         .await?;
@@ -158,6 +177,7 @@ impl States {
             }
             if kept.as_ref().is_some_and(|kept| kept.revision == revision) {
                 *kept = None;
+                self.current.store(0, Ordering::Relaxed);
             }
             return;
         }
@@ -200,6 +220,7 @@ impl Layer {
         Self(Arc::new(States {
             context,
             kept: Arc::default(),
+            current: AtomicU64::new(0),
         }))
     }
 }
@@ -285,7 +306,8 @@ async fn answer(
     // First, since a client has little time for its request, and the state may take longer.
     let body = body.collect().await;
     let body = body.map_err(|error| Status::from_error(error.into_inner()))?;
-    let served = states.at(revision).await?;
+    let held = head.extensions.get::<Held>().cloned();
+    let served = states.at(revision, held).await?;
     let stale = HeaderValue::from_static("stale");
     head.headers.insert(CONSISTENCY, stale);
     let request = Request::from_parts(head, AxumBody::from(body.to_bytes()));

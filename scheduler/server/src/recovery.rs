@@ -1,6 +1,7 @@
 //! The leader's part in a recovery: it ends when every host has reported and nothing conflicts.
 
 use berth_decide::{Action, DecisionRequest};
+use berth_replication::runtime::in_background;
 use berth_state::State;
 use berth_state::command::Command;
 use berth_state::recovery::{Progress, RecoveryOutcome, Settled};
@@ -31,10 +32,11 @@ impl Ending {
             return;
         };
         self.examined = state.revision();
-        let looked = tokio::task::spawn_blocking(move || {
+        let look = move || {
             let awaited = awaited(&state);
             (awaited, state.recovery_outcome())
-        });
+        };
+        let looked = tokio::task::spawn_blocking(|| in_background(look));
         let Ok((awaited, outcome)) = looked.await else {
             return;
         };

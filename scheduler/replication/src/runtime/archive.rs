@@ -19,6 +19,7 @@ use berth_store::{CheckpointStore, Header, Membership, StateHash, checkpoints};
 use raft::eraftpb::Entry;
 use tokio::task::spawn_blocking;
 
+use super::background::in_background;
 use super::build;
 use super::handle::Handle;
 use crate::effects::Position;
@@ -194,7 +195,7 @@ impl<M: Machine> Archive<M> {
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ArchiveError> + Send + 'static,
 ) -> Result<T, ArchiveError> {
-    match spawn_blocking(work).await {
+    match spawn_blocking(|| in_background(work)).await {
         Ok(done) => done,
         Err(end) if end.is_panic() => std::panic::resume_unwind(end.into_panic()),
         // The runtime is shutting down.

@@ -3,7 +3,7 @@
 //! ```text
 //!   Handle ──requests──▶┌────────────┐──batches──▶ log thread   (one sync per batch)
 //!   Inbox ──messages───▶│ owner task │──changes──▶ table thread (coalesced, off the ack path)
-//!   interval ──ticks───▶│  (Replica) │──clone────▶ checkpoint, in a blocking task
+//!   interval ──ticks───▶│  (Replica) │──clone────▶ checkpoint, in the background
 //!                       └────────────┘──messages─▶ Network
 //! ```
 //!
@@ -16,6 +16,7 @@
 //! error, and nothing that was not synchronised is acknowledged.
 
 mod archive;
+mod background;
 mod handle;
 mod history;
 mod inbox;
@@ -36,6 +37,7 @@ use raft::eraftpb::Message;
 use tokio::sync::{broadcast, mpsc, watch};
 
 pub use self::archive::{Archive, ArchiveError, Past};
+pub use self::background::in_background;
 pub use self::handle::{
     Committed, Decision, Event, Handle, Leader, LogError, MembershipError, ProposeError, Proposed,
     ReadError, Status,

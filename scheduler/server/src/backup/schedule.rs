@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 use berth_backup::Place;
 use berth_process::{error_chain, wall_clock_ms};
 use berth_replication::HistoryError;
-use berth_replication::runtime::{Handle, ReadError};
+use berth_replication::runtime::{Handle, ReadError, in_background};
 use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 
@@ -152,7 +152,7 @@ impl Schedule {
         work: impl FnOnce(&BackupStore) -> T + Send + 'static,
     ) -> Result<T, ScheduleError> {
         let store = self.store.clone();
-        let done = spawn_blocking(move || work(&store)).await;
+        let done = spawn_blocking(move || in_background(|| work(&store))).await;
         done.map_err(|_| ScheduleError::Interrupted)
     }
 }

@@ -21,6 +21,7 @@ use berth_proto::cluster::v1::{BackupEnd, BackupRequest, BackupResponse, Schedul
 use berth_proto::convert::field;
 use berth_proto::status::to_status;
 use berth_replication::HistoryError;
+use berth_replication::runtime::in_background;
 use berth_store::StateHash;
 use bytes::{Bytes, BytesMut};
 use tokio::runtime::Handle;
@@ -91,7 +92,8 @@ pub(super) async fn backup(
     let out = Chunks::new(messages, TIMES, context.stopping().clone());
     tokio::task::spawn_blocking(move || {
         let _permit = permit;
-        if let Some(status) = send(backup, out, caller.as_deref()) {
+        let failure = in_background(|| send(backup, out, caller.as_deref()));
+        if let Some(status) = failure {
             // The client may have gone.
             let _ = end.send(status);
         }

@@ -19,7 +19,7 @@ use berth_proto::convert::field;
 use berth_proto::convert::field::ADDRESS_MAX;
 use berth_proto::convert::page::Page;
 use berth_proto::status::to_status;
-use berth_replication::runtime::{Leader, MembershipError, Status as MemberState};
+use berth_replication::runtime::{Leader, MembershipError, Status as MemberState, in_background};
 use berth_state::command::Command;
 use berth_state::{Reply, State};
 use berth_store::{Member, Membership};
@@ -431,7 +431,8 @@ impl ClusterService for ClusterApi {
     ) -> Result<Response<v1::GetRecoveryResponse>, Status> {
         let state = self.0.state(request.into_inner().consistency).await?;
         // What it would lead to takes a while in a large cluster.
-        let response = tokio::task::spawn_blocking(move || recovery_status::to_wire(&state)).await;
+        let response = move || recovery_status::to_wire(&state);
+        let response = tokio::task::spawn_blocking(|| in_background(response)).await;
         response
             .map(Response::new)
             .map_err(|error| Status::internal(error.to_string()))

@@ -18,7 +18,7 @@ use berth_process::bounds::Held;
 use berth_proto::convert::history::read_subject;
 use berth_proto::event::v1;
 use berth_proto::status::to_status;
-use berth_replication::runtime::Past;
+use berth_replication::runtime::{Past, in_background};
 use prost::Message as _;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::error::SendTimeoutError;
@@ -111,7 +111,7 @@ async fn run(context: &Context, mut sending: Sending) -> Result<(), Ended> {
     let past = archive.earliest(sending.last).await;
     let past = past.map_err(|error| earlier::not_kept(&error))?;
     sending.first = past.replay.machine().state().revision().max(sending.after);
-    let sent = tokio::task::spawn_blocking(move || sending.all(past));
+    let sent = tokio::task::spawn_blocking(move || in_background(|| sending.all(past)));
     match sent.await {
         Ok(done) => done,
         Err(end) if end.is_panic() => std::panic::resume_unwind(end.into_panic()),

@@ -18,7 +18,7 @@ use crate::runtime::handle::{
 use crate::runtime::inbox::SnapshotReport;
 use crate::runtime::log_thread::LogJob;
 use crate::runtime::table_thread::TableJob;
-use crate::runtime::{Network, OutgoingSnapshot, StopError, panic_message};
+use crate::runtime::{Network, OutgoingSnapshot, StopError, in_background, panic_message};
 
 impl<M: Machine, D: Disk> Owner<M, D> {
     pub(super) fn carry_out_all(&mut self, network: &mut impl Network) -> Result<(), StopError> {
@@ -168,8 +168,12 @@ impl<M: Machine, D: Disk> Owner<M, D> {
         let internal = self.internal_in.clone();
         tokio::task::spawn_blocking(move || {
             let header = request.header.clone();
-            let save =
-                || checkpoints::save(checkpoints.as_ref(), request.header, request.machine.rows());
+            let save = || {
+                in_background(move || {
+                    let rows = request.machine.rows();
+                    checkpoints::save(checkpoints.as_ref(), request.header, rows)
+                })
+            };
             // It panics when rows and hash have come apart, which must end the member.
             let report = match catch_unwind(AssertUnwindSafe(save)) {
                 Ok(done) => Internal::Checkpoint(done.map(|bytes| (header, bytes))),

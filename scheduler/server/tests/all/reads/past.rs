@@ -13,7 +13,7 @@ use super::case::{self, Kind};
 use super::raw::{self, Answer};
 use super::stale::{all_answers, assert_same, request};
 use super::world::World;
-use crate::common::connect;
+use crate::common::{connect, eventually};
 
 const LIST: &str = "/berth.scheduler.v1.SchedulerService/ListVms";
 
@@ -86,4 +86,39 @@ async fn an_earlier_revision_is_read_as_it_was() {
         answer.1.expect("it is kept");
         assert!(known.is_some_and(|known| known.revision < revision));
     }
+}
+
+/// Goal: who reads many revisions at once is refused beyond the plans of one caller, and does not delay
+/// others with each of them; many reads of one revision are all answered.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_revisions_at_once_are_refused() {
+    let world = World::start().await;
+    world.make_more().await;
+    let revision = eventually("one revision of all members", || world.revision()).await;
+    let channel = connect(&format!("http://{}", world.trio.grpc[0])).await;
+    let at_once = |revisions: Vec<u64>| {
+        let calls = revisions.into_iter().map(|revision| {
+            let channel = channel.clone();
+            tokio::spawn(async move {
+                let at = Some(Consistency::Revision(revision));
+                raw::call_over(channel, LIST, &[], at).await.0.1
+            })
+        });
+        let calls: Vec<_> = calls.collect();
+        async {
+            let mut reasons = Vec::new();
+            for call in calls {
+                let end = call.await.expect("no panic");
+                reasons.extend(end.err().map(|status| from_status(&status).reason));
+            }
+            reasons
+        }
+    };
+    let revisions: Vec<u64> = (revision - 11..=revision).collect();
+    let reasons = at_once(revisions).await;
+    assert!((1..12).contains(&reasons.len()), "{reasons:?}");
+    assert!(reasons.iter().all(|r| r == "PLANNER_BUSY"), "{reasons:?}");
+    let (answer, _) = call(&world.trio.grpc[0], LIST, &[], revision).await;
+    answer.1.expect("a plan is free again");
+    assert_eq!(at_once(vec![revision; 24]).await, [""; 0]);
 }
