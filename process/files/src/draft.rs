@@ -5,26 +5,21 @@
 //! Invariant: two processes that write the same file do not write into each other's: the second one is
 //! refused. What a killed process left is used again.
 
-use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
+use std::fs::{self, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use crate::{FILE_MODE, beside, sync_directory_of};
+use crate::{FILE_MODE, SteadyFile, beside, sync_directory_of};
 
 /// A file on its way to its name. Dropped, nothing of it is left.
 pub struct Draft {
-    file: File,
+    file: SteadyFile,
     part: PathBuf,
     path: PathBuf,
     /// Set when the part has the name of the file: another process may begin a part then.
     is_named: bool,
-    /// How many bytes were written since the last synchronisation.
-    unsynchronised: usize,
 }
-
-/// After how many bytes a file is synchronised while it is written.
-const UNSYNCHRONISED_MAX: usize = 16 << 20;
 
 impl Draft {
     /// Begins a file that only its owner reads, beside the path that it is to have.
@@ -49,11 +44,10 @@ impl Draft {
                     file.set_permissions(Permissions::from_mode(FILE_MODE))?;
                     file.set_len(0)?;
                     return Ok(Self {
-                        file,
+                        file: SteadyFile::new(file),
                         part,
                         path: path.to_owned(),
                         is_named: false,
-                        unsynchronised: 0,
                     });
                 }
                 Ok(_) => {}
@@ -104,14 +98,7 @@ impl Drop for Draft {
 
 impl Write for Draft {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let count = self.file.write(bytes)?;
-        self.unsynchronised += count;
-        if self.unsynchronised >= UNSYNCHRONISED_MAX {
-            // All at once at the end would hold up others that synchronise files of the same disk.
-            self.file.sync_data()?;
-            self.unsynchronised = 0;
-        }
-        Ok(count)
+        self.file.write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {

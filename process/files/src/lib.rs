@@ -10,6 +10,7 @@
 //! function returns, what it did is there after a loss of power too.
 
 mod draft;
+mod steady;
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
@@ -20,6 +21,7 @@ use std::os::unix::fs::{
 use std::path::{Path, PathBuf};
 
 pub use draft::Draft;
+pub use steady::SteadyFile;
 
 /// The mode of a directory that only its owner reads.
 pub const DIRECTORY_MODE: u32 = 0o700;

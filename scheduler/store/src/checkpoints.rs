@@ -10,6 +10,8 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
+use berth_files::SteadyFile;
+
 use crate::checkpoint::{Header, Writer};
 use crate::row::Row;
 
@@ -160,7 +162,7 @@ impl CheckpointStore for CheckpointFolder {
                     return Ok(Box::new(FileSink {
                         folder: self.folder.clone(),
                         path,
-                        file: BufWriter::with_capacity(256 << 10, file),
+                        file: BufWriter::with_capacity(256 << 10, SteadyFile::new(file)),
                         committed: false,
                     }));
                 }
@@ -174,7 +176,7 @@ impl CheckpointStore for CheckpointFolder {
 struct FileSink {
     folder: PathBuf,
     path: PathBuf,
-    file: BufWriter<File>,
+    file: BufWriter<SteadyFile>,
     committed: bool,
 }
 
