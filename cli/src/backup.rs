@@ -13,7 +13,7 @@ pub(crate) mod refusal;
 pub(crate) mod show;
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::BufReader;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -63,7 +63,11 @@ pub(crate) struct Contents {
 pub(crate) fn open(path: &Path) -> Result<Reader<BufReader<File>>, Refusal> {
     let opened = File::open(path);
     let file = opened.map_err(|error| refusal::of_file("opened", path, &error))?;
-    if let Ok(metadata) = file.metadata()
+    let metadata = file.metadata();
+    if metadata.as_ref().is_ok_and(fs::Metadata::is_dir) {
+        return Err(refusal::of_directory(path));
+    }
+    if let Ok(metadata) = metadata
         && metadata.permissions().mode() & FOREIGN != 0
     {
         output::message(format!(

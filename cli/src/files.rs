@@ -179,11 +179,7 @@ fn of_history(path: &Path, error: &history::Error) -> Refusal {
     match error {
         history::Error::Verify(error) => refusal::of_verify(path, error),
         history::Error::Later(_) | history::Error::NotReached(_) => {
-            let message = format!("{} does not have that moment: {error}", path.display());
-            let refusal = Refusal::new(Code::FailedPrecondition, "BACKUP_OUT_OF_RANGE", message);
-            refusal.with("file", path.display()).with_hint(
-                "name a moment between the full backup and the end of the last increment",
-            )
+            refusal::out_of_range(path, error)
         }
     }
 }

@@ -9,15 +9,44 @@ use berth_process::error_chain;
 
 /// Returns the refusal of a file that the operating system does not give.
 pub(crate) fn of_file(what: &str, path: &Path, error: &io::Error) -> Refusal {
-    let (code, reason) = if error.kind() == io::ErrorKind::NotFound {
-        (Code::NotFound, "FILE_NOT_FOUND")
-    } else if error.kind() == io::ErrorKind::AlreadyExists {
-        (Code::AlreadyExists, "FILE_EXISTS")
-    } else {
-        (Code::FailedPrecondition, "FILE_UNUSABLE")
+    let (code, reason, hint) = match error.kind() {
+        io::ErrorKind::NotFound => (
+            Code::NotFound,
+            "FILE_NOT_FOUND",
+            Some("check the path and its directory; for standard input, name /dev/stdin"),
+        ),
+        io::ErrorKind::AlreadyExists => (
+            Code::AlreadyExists,
+            "FILE_EXISTS",
+            Some("name another file, or remove this one"),
+        ),
+        io::ErrorKind::PermissionDenied => (
+            Code::FailedPrecondition,
+            "FILE_UNUSABLE",
+            Some("run the command as the user to whom the file belongs"),
+        ),
+        io::ErrorKind::StorageFull => (
+            Code::FailedPrecondition,
+            "FILE_UNUSABLE",
+            Some("make space on its disk, or name a file on another one"),
+        ),
+        _ => (Code::FailedPrecondition, "FILE_UNUSABLE", None),
     };
     let message = format!("{} could not be {what}: {error}", path.display());
-    Refusal::new(code, reason, message).with("file", path.display())
+    let refusal = Refusal::new(code, reason, message).with("file", path.display());
+    match hint {
+        Some(hint) => refusal.with_hint(hint),
+        None => refusal,
+    }
+}
+
+/// Returns the refusal of a directory in place of a file.
+pub(crate) fn of_directory(path: &Path) -> Refusal {
+    let message = format!("{} is a directory", path.display());
+    let refusal = Refusal::new(Code::FailedPrecondition, "FILE_UNUSABLE", message);
+    refusal
+        .with("file", path.display())
+        .with_hint("name the files in it, each full backup before its increments")
 }
 
 /// Returns the refusal of a file that is no sound backup.
@@ -68,14 +97,22 @@ pub(crate) fn of_verify(path: &Path, error: &VerifyError) -> Refusal {
             "BACKUP_UNREADABLE",
             "use the berth of the version that made it, or a newer one",
         ),
-        VerifyError::Later { .. } | VerifyError::NotReached { .. } => (
-            "BACKUP_OUT_OF_RANGE",
-            "name an index between the full backup and the end of the last increment",
-        ),
+        VerifyError::Later { .. } | VerifyError::NotReached { .. } => {
+            return out_of_range(path, error);
+        }
         VerifyError::Hash { .. } | VerifyError::Rows { .. } => ("BACKUP_DIVERGED", faulty),
         VerifyError::Invariant { .. } => ("BACKUP_UNSOUND", faulty),
     };
     refused(path, reason, error).with_hint(hint)
+}
+
+/// Returns the refusal of sound files that do not have the moment whose state is requested.
+pub(crate) fn out_of_range(path: &Path, why: &dyn std::error::Error) -> Refusal {
+    let message = format!("{} does not have that moment: {why}", path.display());
+    let refusal = Refusal::new(Code::FailedPrecondition, "BACKUP_OUT_OF_RANGE", message);
+    refusal
+        .with("file", path.display())
+        .with_hint("name a moment between the full backup and the end of the last increment")
 }
 
 fn refused(path: &Path, reason: &str, error: &(dyn std::error::Error + 'static)) -> Refusal {
