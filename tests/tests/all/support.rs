@@ -208,6 +208,34 @@ fn a_bundle_shows_the_cluster_and_holds_no_secret() {
     bad_files(&cluster, &plain, folder.path());
 }
 
+/// Goal: when two of three schedulers are lost, which is when a bundle is made, the last one gives what it
+/// has, and the bundle says what is missing.
+#[test]
+fn a_bundle_is_made_without_a_leader() {
+    let mut cluster = Cluster::builder(PROGRAMS)
+        .schedulers(3)
+        .host(Host::new("h1"))
+        .start();
+    cluster.pinned_flavor("one", 1);
+    let _ = cluster.boot("a", "one", "h1");
+    let leader = cluster.leader();
+    for lost in [leader, (leader + 1) % 3] {
+        cluster.schedulers[lost].kill();
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("lost.tar");
+    let _ = make(&cluster, &path, &["--with-state"]);
+    let vms = read(&cluster, &path, &["vm", "list"]);
+    assert_eq!(vms[0]["name"], "a", "{vms:#}");
+    let status = read(&cluster, &path, &["cluster", "status"]);
+    // It may still take the lost one for the leader.
+    assert_ne!(status["leader_id"], status["member_id"], "{status:#}");
+    let members = status["members"].as_array().map(Vec::len);
+    assert_eq!(members, Some(3), "{status:#}");
+    let memory = read(&cluster, &path, &["cluster", "memory"]);
+    assert!(memory["retained"].is_array(), "{memory:#}");
+}
+
 /// Goal: the state of a bundle can be read, and no cluster is made of it: its kernel command lines are gone.
 fn no_cluster_goes_on_with_it(cluster: &Cluster, whole: &Path, folder: &Path) {
     let unpacked = std::process::Command::new("tar")

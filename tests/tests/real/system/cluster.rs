@@ -61,6 +61,8 @@ pub(crate) struct System {
     pub(crate) lab: Lab,
     programs: PathBuf,
     command_line: String,
+    /// The name of each scheduler's data directory.
+    data: &'static str,
     /// Whether each host keeps the disks of its guests to itself.
     apart: bool,
 }
@@ -90,6 +92,7 @@ impl System {
             lab,
             programs,
             command_line: images.command_line,
+            data: "data",
             apart,
         };
         system.start_scheduler(0, &["--bootstrap"]);
@@ -100,31 +103,64 @@ impl System {
             system.start_agent(host, &[]);
         }
         system.start_conductor();
+        system.await_all();
+        system
+    }
+
+    /// Waits until all parts know each other.
+    fn await_all(&self) {
         eventually("three voters, two hosts and a conductor", || {
-            let status = system.ask(&["cluster", "status"])?;
+            let status = self.ask(&["cluster", "status"])?;
             let voters = list(&status["members"])
                 .iter()
                 .filter(|member| member["role"] == "voter")
                 .count();
-            let hosts = list(&system.ask(&["host", "list"])?).len();
+            let hosts = list(&self.ask(&["host", "list"])?).len();
             let conductors = list(&status["conductors"]).len();
             let all = (voters, hosts, conductors) == (3, 2, 1);
             all.then_some(()).ok_or_else(|| format!("{status:#}"))
         });
-        system
     }
 
     /// Starts a member; with no arguments one that has been a member before.
     pub(crate) fn start_scheduler(&mut self, member: usize, arguments: &[&str]) {
         let name = SCHEDULERS[member];
         let machine = self.machine(name);
-        let data = machine.directory().join("data");
+        let data = machine.directory().join(self.data);
         let listen = format!("{}:7100", machine.address());
         let advertise = format!("{name}:7100");
         let mut all = vec!["--data-dir", path(&data), "--listen", &listen];
         all.extend(["--advertise", &advertise, "--insecure-listen"]);
         all.extend(arguments);
         self.spawn(name, name, "berth-scheduler", &all);
+    }
+
+    /// Loses all schedulers with their data, and starts the first one on a backup. Returns the answer of
+    /// the command that restores it.
+    pub(crate) fn restore(&mut self, backup: &str) -> Answer {
+        for name in SCHEDULERS {
+            self.process(name).kill().unwrap();
+            fs::remove_dir_all(self.machine(name).directory().join(self.data)).unwrap();
+        }
+        self.data = "restored";
+        let machine = self.machine(SCHEDULERS[0]);
+        let mut command = machine.command(self.programs.join("berth-scheduler"));
+        let data = machine.directory().join(self.data);
+        let listen = format!("{}:7100", machine.address());
+        command.args(["--data-dir", path(&data), "--listen", &listen]);
+        command.args(["--advertise", "scheduler-1:7100", "--insecure-listen"]);
+        command.args(["restore", backup]);
+        let answer = Answer::of(command);
+        self.start_scheduler(0, &[]);
+        answer
+    }
+
+    /// Starts the other schedulers of a restored group.
+    pub(crate) fn add_schedulers(&mut self) {
+        for member in 1..SCHEDULERS.len() {
+            self.start_scheduler(member, &["--join", "scheduler-1:7100"]);
+        }
+        self.await_all();
     }
 
     /// Starts the agent of a host, in place of the one that ran there.

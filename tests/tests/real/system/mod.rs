@@ -11,6 +11,7 @@
 
 mod cluster;
 mod disks;
+mod recovery;
 mod restarts;
 mod transfers;
 mod verdict;
@@ -36,6 +37,7 @@ pub(crate) fn guests_move_between_real_hosts() {
     a_migration_outlives_the_leader(&mut system);
     a_guest_takes_disk_and_network_along(&system);
     volumes::they_outlive_their_guests(&system);
+    recovery::a_lost_cluster_is_restored(&mut system);
     an_old_agent_gets_no_numa_guest(&mut system);
     system.print_phases();
 }
