@@ -15,6 +15,9 @@ pub struct Common {
     /// Advertise this address for other programs to dial, if it differs from the listening address
     #[arg(long, value_name = "HOST:PORT")]
     pub advertise: Option<String>,
+    /// Serve metrics and health over HTTP on this address
+    #[arg(long, value_name = "HOST:PORT")]
+    pub metrics_listen: Option<String>,
     /// Allow listening on addresses other than loopback without TLS
     #[arg(long)]
     pub insecure_listen: bool,
@@ -49,6 +52,7 @@ impl Common {
     pub fn apply(self, listening: &mut Listening, log: &mut Log) {
         listening.insecure |= self.insecure_listen;
         replace_some(&mut listening.advertise, self.advertise);
+        replace_some(&mut listening.metrics, self.metrics_listen);
         self.identity.apply(&mut listening.encryption, log);
     }
 }

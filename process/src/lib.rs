@@ -18,6 +18,7 @@
 //! | [`socket`] | a Unix socket, for clients on this machine only |
 //! | [`log`], [`recent`] | log lines; the latest ones in memory |
 //! | [`http1`] | HTTP/1.1 for clients outside the cluster, bounded in everything |
+//! | [`metrics`] | metrics and health over HTTP, for those who watch a program |
 //! | [`server`] | the gRPC server that they all start from, and its reflection |
 //! | `wall_clock` | the wall clock of this machine |
 //! | [`run`] | from the command line to the exit status |
@@ -36,6 +37,7 @@ mod kinds;
 pub mod listening;
 pub mod locations;
 pub mod log;
+pub mod metrics;
 pub mod recent;
 pub mod run;
 pub mod schedulers;

@@ -1,5 +1,5 @@
-//! Where a server listens, what others dial to reach it, and the option that it needs to listen
-//! beyond loopback.
+//! Where a server listens, what others dial to reach it, where those who watch it read its metrics, and
+//! the option that it needs to listen beyond loopback.
 //!
 //! Invariant: without that option only this machine can reach a server that neither encrypts nor
 //! authenticates.
@@ -11,6 +11,9 @@ use tokio::net::TcpListener;
 
 use crate::encryption::Encryption;
 use crate::keys::Keys;
+
+/// Where metrics could be served.
+const METRICS_EXAMPLE: &str = "127.0.0.1:7180";
 
 /// Where a server listens, and what others dial to reach it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +27,8 @@ pub struct Listening {
     pub insecure: bool,
     /// The certificates by which it is encrypted.
     pub encryption: Encryption,
+    /// Where metrics and health are served over HTTP; nowhere if absent.
+    pub metrics: Option<String>,
 }
 
 impl Listening {
@@ -35,6 +40,7 @@ impl Listening {
             advertise: None,
             insecure: false,
             encryption: Encryption::default(),
+            metrics: None,
         }
     }
 
@@ -43,6 +49,7 @@ impl Listening {
         keys.take("listen", &mut self.address);
         keys.take_some("advertise", &mut self.advertise);
         keys.take("insecure_listen", &mut self.insecure);
+        keys.take_some("metrics_listen", &mut self.metrics);
         self.encryption.read(keys);
     }
 
@@ -57,6 +64,7 @@ impl Listening {
                 self.address
             ));
         }
+        check_metrics(self.metrics.as_deref(), open, faults);
         if let Some(advertise) = &self.advertise {
             check_host_port("advertise", advertise, faults);
             if is_unspecified(advertise) {
@@ -66,6 +74,13 @@ impl Listening {
             }
         }
         address
+    }
+
+    /// Returns where metrics and health are served, if they are; nothing for an address that the check of
+    /// the configuration refuses.
+    #[must_use]
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        check_metrics(self.metrics.as_deref(), self.is_open(), &mut Vec::new())
     }
 
     /// Returns whether it may listen on any address.
@@ -86,6 +101,21 @@ impl Listening {
             (None, None) => address.to_string(),
         }
     }
+}
+
+/// Returns where metrics and health are to be served, if anywhere.
+pub fn check_metrics(
+    metrics: Option<&str>,
+    insecure: bool,
+    faults: &mut Vec<String>,
+) -> Option<SocketAddr> {
+    check_listen(
+        "metrics_listen",
+        metrics?,
+        insecure,
+        METRICS_EXAMPLE,
+        faults,
+    )
 }
 
 /// Returns the address that the value of a key names, if it may be listened on.

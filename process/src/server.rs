@@ -1,7 +1,7 @@
 //! The gRPC server of every program: its connections, its reflection service, and its shutdown.
 //!
 //! ```text
-//!   Incoming ─▶ connection of a caller ─▶ conventions ─▶ access ─▶ bounds ─▶ routes
+//!   Incoming ─▶ connection of a caller ─▶ counts ─▶ conventions ─▶ access ─▶ bounds ─▶ routes
 //!               (one server of tonic each: streams and idle time by its class)
 //! ```
 //!
@@ -32,6 +32,7 @@ use tonic_reflection::server::{Builder, v1, v1alpha};
 use crate::access;
 use crate::bounds::layer::{Layer, OpenRequests};
 use crate::bounds::{Bounds, Caller, Key, Limits, OpenFiles, Resource};
+use crate::metrics::grpc::{self, GrpcRequests};
 use crate::run::BoxFuture;
 use connection::{Accepted, Connection};
 
@@ -61,6 +62,7 @@ pub struct Server {
     bounds: Arc<Bounds>,
     authenticated: bool,
     refusing: Arc<Semaphore>,
+    requests: Option<Arc<GrpcRequests>>,
 }
 
 /// Returns the usual limits of a server of this process.
@@ -76,6 +78,7 @@ pub fn new(tls: Option<&Tls>, limits: Limits) -> Server {
         bounds: Bounds::new(limits),
         authenticated: tls.is_some(),
         refusing: Arc::new(Semaphore::new(REFUSED_MAX)),
+        requests: None,
     }
 }
 
@@ -98,6 +101,15 @@ pub fn handshakes() -> tls_server::Limits {
 }
 
 impl Server {
+    /// Counts its requests there.
+    #[must_use]
+    pub fn counted(self, requests: Arc<GrpcRequests>) -> Self {
+        Self {
+            requests: Some(requests),
+            ..self
+        }
+    }
+
     /// Returns what its callers hold.
     #[must_use]
     pub fn bounds(&self) -> &Arc<Bounds> {
@@ -240,6 +252,7 @@ impl Server {
             // tonic's default of both is no limit.
             .http2_max_pending_accept_reset_streams(Some(CLIENT_RESETS_MAX))
             .http2_max_local_error_reset_streams(Some(SERVER_RESETS_MAX))
+            .layer(grpc::Layer(self.requests.clone()))
             .layer(conventions::Layer)
             .layer(access::Layer::new(self.authenticated))
             .layer(layer);

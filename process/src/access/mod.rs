@@ -196,6 +196,33 @@ pub fn authorize(peer: Option<&Peer>, path: &str, now: i64) -> Result<(), Status
     Err(refused(Code::PermissionDenied, ROLE_NOT_ALLOWED, what))
 }
 
+/// Checks that a caller may read metrics and health: those who may read everything else. Without
+/// certificates every caller may.
+///
+/// # Errors
+///
+/// Why it may not.
+pub fn check_watcher(extensions: &Extensions, now: i64) -> Result<(), String> {
+    let Some(identity) = caller(extensions) else {
+        return Ok(());
+    };
+    let principal = identity.principal();
+    if identity.has_expired(now) {
+        return Err(format!(
+            "the certificate of {principal} has expired: renew it (berth certs renew) and connect again"
+        ));
+    }
+    still_trusted(extensions)
+        .map_err(|why| format!("the certificate of {principal} is not trusted any more: {why}"))?;
+    match identity.role {
+        Role::Operator | Role::Reader => Ok(()),
+        Role::Scheduler | Role::Conductor | Role::Agent | Role::CsiController => Err(format!(
+            "{principal} may not read metrics and health: that is for operators and readers (berth \
+             certs issue --role reader)"
+        )),
+    }
+}
+
 /// Returns a refusal with its reason for programs.
 fn refused(code: Code, reason: &str, what: String) -> Status {
     let details = ErrorDetails::with_error_info(reason, "berth", HashMap::new());
@@ -298,6 +325,19 @@ mod tests {
         assert!(conductor(Role::Conductor, "c2").is_err());
         assert!(conductor(Role::Operator, "c1").is_err());
         assert!(check_conductor(request(None, None).extensions(), "c1").is_ok());
+    }
+
+    #[test]
+    fn operators_and_readers_read_metrics() {
+        let check = |peer: Option<Peer>, now| {
+            check_watcher(request(peer, None).extensions(), now).map_err(|why| why.len())
+        };
+        assert!(check(None, 1).is_ok());
+        for role in Role::ALL {
+            let may = matches!(role, Role::Operator | Role::Reader);
+            assert_eq!(check(Some(peer(role, "x")), 1).is_ok(), may, "{role}");
+            assert!(check(Some(peer(role, "x")), 101).is_err(), "{role} is late");
+        }
     }
 
     #[test]

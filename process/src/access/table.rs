@@ -367,6 +367,16 @@ pub fn methods() -> impl Iterator<Item = String> {
     })
 }
 
+/// Returns service and method of every method of these services.
+pub fn methods_of(
+    services: &'static [&'static str],
+) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let served = TABLE
+        .iter()
+        .filter(|(service, _)| services.contains(service));
+    served.flat_map(|(service, methods)| methods.iter().map(move |(method, _)| (*service, *method)))
+}
+
 /// Returns the table as `docs/security.md` shows it: methods of one service that the same roles may
 /// call stand together.
 #[must_use]

@@ -88,12 +88,14 @@ fn of_listening(listening: &Listening) -> Vec<Setting> {
         advertise,
         insecure,
         encryption,
+        metrics,
     } = listening;
     let Encryption { ca, cert, key } = encryption;
     vec![
         ("listen", Some(address.clone())),
         ("advertise", advertise.clone()),
         number("insecure_listen", insecure),
+        ("metrics_listen", metrics.clone()),
         ("tls.ca", path(ca.as_ref())),
         ("tls.cert", path(cert.as_ref())),
         ("tls.key", path(key.as_ref())),
