@@ -95,6 +95,36 @@ impl From<Code> for Ended {
     }
 }
 
+/// The methods of the Container Storage Interface that a controller or a node has.
+pub const CSI: &[(&str, &str)] = &[
+    ("csi.v1.Identity", "GetPluginInfo"),
+    ("csi.v1.Identity", "GetPluginCapabilities"),
+    ("csi.v1.Identity", "Probe"),
+    ("csi.v1.Controller", "CreateVolume"),
+    ("csi.v1.Controller", "DeleteVolume"),
+    ("csi.v1.Controller", "ControllerPublishVolume"),
+    ("csi.v1.Controller", "ControllerUnpublishVolume"),
+    ("csi.v1.Controller", "ValidateVolumeCapabilities"),
+    ("csi.v1.Controller", "ListVolumes"),
+    ("csi.v1.Controller", "GetCapacity"),
+    ("csi.v1.Controller", "ControllerGetCapabilities"),
+    ("csi.v1.Controller", "CreateSnapshot"),
+    ("csi.v1.Controller", "DeleteSnapshot"),
+    ("csi.v1.Controller", "ListSnapshots"),
+    ("csi.v1.Controller", "GetSnapshot"),
+    ("csi.v1.Controller", "ControllerExpandVolume"),
+    ("csi.v1.Controller", "ControllerGetVolume"),
+    ("csi.v1.Controller", "ControllerModifyVolume"),
+    ("csi.v1.Node", "NodeStageVolume"),
+    ("csi.v1.Node", "NodeUnstageVolume"),
+    ("csi.v1.Node", "NodePublishVolume"),
+    ("csi.v1.Node", "NodeUnpublishVolume"),
+    ("csi.v1.Node", "NodeGetVolumeStats"),
+    ("csi.v1.Node", "NodeExpandVolume"),
+    ("csi.v1.Node", "NodeGetCapabilities"),
+    ("csi.v1.Node", "NodeGetInfo"),
+];
+
 /// The service and the method of a path that names none.
 const UNKNOWN: (&str, &str) = ("unknown", "unknown");
 
@@ -355,6 +385,30 @@ mod tests {
             assert!(text.contains(line), "{line}\n{text}");
         }
         assert_eq!(text.matches("_total{").count(), 4, "{text}");
+    }
+
+    /// Goal: no method of the interface is missing. Method: the descriptors of its services.
+    #[test]
+    fn the_methods_of_csi_are_those_of_its_description() {
+        use prost::Message as _;
+        let files = prost_types::FileDescriptorSet::decode(berth_proto::DESCRIPTOR_SET).unwrap();
+        let described: Vec<_> = files
+            .file
+            .iter()
+            .filter(|file| file.package() == "csi.v1")
+            .flat_map(|file| &file.service)
+            .filter(|service| ["Identity", "Controller", "Node"].contains(&service.name()))
+            .flat_map(|service| {
+                let of = format!("csi.v1.{}", service.name());
+                let methods = service.method.iter();
+                methods.map(move |method| (of.clone(), method.name().to_owned()))
+            })
+            .collect();
+        let known: Vec<_> = CSI
+            .iter()
+            .map(|(service, method)| ((*service).to_owned(), (*method).to_owned()))
+            .collect();
+        assert_eq!(known, described);
     }
 
     #[test]
