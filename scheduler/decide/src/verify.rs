@@ -73,6 +73,43 @@ pub fn verify(
     Ok(verdicts.collect())
 }
 
+/// How many hosts there are by the verdict on their failure.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Survey {
+    /// Their guests would all be started elsewhere.
+    pub proven: u64,
+    /// Not all of them could.
+    pub refuted: u64,
+    /// Neither was found within the budget.
+    pub unknown: u64,
+}
+
+/// Counts the verdicts on the failure of each single host; nothing if `is_cancelled` before the end, which
+/// is called for each host.
+///
+/// # Errors
+///
+/// The hosts and guests of the state cannot be planned with.
+pub fn survey(
+    state: &State,
+    budget: Budget,
+    mut is_cancelled: impl FnMut() -> bool,
+) -> Result<Option<Survey>, Refusal> {
+    let mut fleet = fleet_of(state, Purpose::Failover)?;
+    let mut survey = Survey::default();
+    for host in state.hosts().keys() {
+        if is_cancelled() {
+            return Ok(None);
+        }
+        match evaluate(&mut fleet, &Domain::host(host), budget) {
+            Verdict::Proven(_) => survey.proven += 1,
+            Verdict::Refuted(_) => survey.refuted += 1,
+            Verdict::Unknown { .. } => survey.unknown += 1,
+        }
+    }
+    Ok(Some(survey))
+}
+
 /// Returns the plan for the guests of one host, if its failure is proven to be survived.
 ///
 /// # Errors

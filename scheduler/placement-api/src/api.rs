@@ -9,7 +9,7 @@
 //! It is the order of OpenStack's service; clients see it in which error is returned first.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes};
 use axum::extract::Request;
@@ -32,6 +32,7 @@ use super::microversion::{self, Disagreement, Microversion};
 use super::policy::{self, Profile, Who};
 use super::query::Query;
 use super::reply::Reply;
+use super::requests::Requests;
 use super::route::{Carries, Endpoint, Route};
 use super::{Options, endpoints};
 use crate::backend::Backend;
@@ -59,6 +60,7 @@ pub(super) struct Api {
     coming: Budget,
     worked_on: Budget,
     answers: Budget,
+    requests: Arc<Requests>,
 }
 
 impl Api {
@@ -79,11 +81,13 @@ impl Api {
             coming: Budget::new(COMING_MAX * options.body_bytes_max),
             worked_on: Budget::new(WORKED_ON_MAX * options.body_bytes_max),
             answers: Budget::new(ANSWERS_BYTES_MAX),
+            requests: options.requests,
         }
     }
 
     /// Answers a request.
     pub(super) async fn answer(self: Arc<Self>, request: Request) -> Response<Body> {
+        let begun = Instant::now();
         let request_id = format!("req-{}", Uuid::new_v4());
         let (parts, body) = request.into_parts();
         let mut response = self.versioned(&parts, body, &request_id).await;
@@ -92,10 +96,13 @@ impl Api {
         }
         let value = HeaderValue::try_from(request_id).expect("a UUID is plain text");
         response.headers_mut().insert(REQUEST_ID, value);
+        let route = Route::parse(parts.uri.path());
+        let status = response.status();
+        self.requests.count(route.as_ref(), status, begun.elapsed());
         tracing::debug!(
             method = %parts.method,
             path = parts.uri.path(),
-            status = response.status().as_u16(),
+            status = status.as_u16(),
             "placement request"
         );
         response

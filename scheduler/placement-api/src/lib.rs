@@ -16,6 +16,7 @@
 //! | `filter`, `names` | from parameters to objects of the state |
 //! | `wire` | from a query to the gRPC message of the same meaning |
 //! | `call` | one call: the state, commands, the body |
+//! | `requests` | how many requests were answered, by route and status |
 //! | `endpoints` | one resource per file |
 //! | `reply`, `fault`, `refused` | responses and errors as HTTP |
 //!
@@ -41,6 +42,7 @@ mod policy;
 mod query;
 mod refused;
 mod reply;
+mod requests;
 mod route;
 mod schema;
 mod schemas;
@@ -63,6 +65,7 @@ use api::Api;
 
 pub use backend::{Backend, Search};
 pub use policy::Profile;
+pub use requests::Requests;
 pub use tokens::Tokens;
 pub use wire::candidates_request;
 
@@ -79,6 +82,8 @@ pub struct Options {
     pub timeout: Duration,
     /// Connections at a time.
     pub connections_max: usize,
+    /// Where requests are counted.
+    pub requests: Arc<Requests>,
 }
 
 /// Serves until `stop` is cancelled.

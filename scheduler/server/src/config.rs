@@ -176,7 +176,11 @@ impl Config {
             ));
         }
         match grpc {
-            Some(grpc) if faults.is_empty() => Ok(Addresses { grpc, placement }),
+            Some(grpc) if faults.is_empty() => Ok(Addresses {
+                grpc,
+                metrics: self.listening.metrics_address(),
+                placement,
+            }),
             Some(_) | None => Err(Faults(faults)),
         }
     }
@@ -243,6 +247,8 @@ impl Config {
 pub struct Addresses {
     /// For gRPC.
     pub grpc: SocketAddr,
+    /// For metrics and health, if they are served.
+    pub metrics: Option<SocketAddr>,
     /// For the REST API, if it is served.
     pub placement: Option<SocketAddr>,
 }
@@ -305,6 +311,7 @@ mod tests {
             "listen",
             "advertise",
             "insecure_listen",
+            "metrics_listen",
             "placement_listen",
             "placement_profile",
             "placement_tokens",

@@ -101,6 +101,7 @@ mod tests {
                 ..Membership::default()
             }),
             progress: vec![progress(1, true), progress(2, active)],
+            queued: 0,
             pending: 0,
             retained: Vec::new(),
             disk_silent: Duration::ZERO,

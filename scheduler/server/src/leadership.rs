@@ -2,10 +2,13 @@
 //!
 //! Not for programs: they query the cluster's status, or are redirected to the leader.
 
+use std::sync::Arc;
+
 use berth_replication::runtime::{Handle, Leader};
 use tokio_util::sync::CancellationToken;
 
 use crate::machine::Machine;
+use crate::metrics::Metrics;
 
 /// The leader and its term; `None` in a term without a leader.
 type Leadership = Option<(u64, u64)>;
@@ -28,14 +31,19 @@ fn describe_change(own: u64, before: Leadership, after: Leadership) -> Option<&'
     }
 }
 
-/// Logs every change until `stopping`.
-pub(crate) async fn log_changes(handle: Handle<Machine>, stopping: CancellationToken) {
+/// Logs and counts every change until `stopping`.
+pub(crate) async fn log_changes(
+    handle: Handle<Machine>,
+    metrics: Arc<Metrics>,
+    stopping: CancellationToken,
+) {
     let mut leader = handle.watch_leader();
     let mut before = None;
     loop {
         let now = leader.borrow_and_update().clone();
         let after = leadership(&now);
         if let Some(message) = describe_change(now.id, before, after) {
+            metrics.leader_changes.increment();
             let address = now.member.as_ref().map(|member| &*member.address);
             tracing::info!(
                 leader = now.role.leader,

@@ -25,6 +25,7 @@
 //! | `contact`, `dead_members` | who answers the leader, and the removal of who does not |
 //! | `member`, `join`, `expelled`, `outdated` | start, joining, and removal of a member |
 //! | `invariants`, `parallel_check` | samples of the invariants, and all of them on all processors |
+//! | `metrics` | metrics, and health over HTTP |
 //! | [`stop`] | why a member does not start or stops by itself, and what to do about it |
 //! | [`history`], [`moment`] | the state at a moment, from backups |
 //! | [`reader`] | the services that read, over such a state and without a cluster |
@@ -58,6 +59,7 @@ pub mod liveness;
 pub mod machine;
 mod member;
 pub mod membership;
+mod metrics;
 pub mod moment;
 mod new_group;
 mod outdated;

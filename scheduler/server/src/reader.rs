@@ -12,6 +12,7 @@
 //! Invariant: it neither listens nor dials, so it reaches no member of the cluster that the state is of,
 //! and no other program reaches it. It writes no file.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use berth_backup::{Header, Verified};
@@ -33,6 +34,7 @@ use crate::config::Config;
 use crate::contact::Contacts;
 use crate::feed::{Feed, Limits};
 use crate::machine::{Level, Machine};
+use crate::metrics::Metrics;
 use crate::routes;
 use crate::service::{Context, Setup, StaleReads, Urls};
 
@@ -177,6 +179,7 @@ fn context(
         .machine()
         .map_or(0, |machine| machine.state().revision());
     Context::new(Setup {
+        metrics: Arc::new(Metrics::new(&[])),
         handle: runtime.handle(),
         archive: runtime.archive(),
         feed: Feed::new(

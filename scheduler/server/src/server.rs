@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use berth_domain::version::ServiceVersion;
+use berth_process::metrics::{self, Program};
 use berth_process::server::{self, Reflection};
 use berth_process::{BoxFuture, Faults, Shutdown, bounds, listening};
 use berth_proto::audit::v1::audit_service_server;
@@ -35,7 +36,7 @@ use berth_proto::scheduler::v1::move_service_server;
 use berth_proto::scheduler::v1::power_service_server;
 use berth_proto::scheduler::v1::scheduler_service_server;
 use berth_proto::volume::v1::volume_service_server;
-use berth_replication::runtime::{Ended, Handle, Runtime, Settings, StopError};
+use berth_replication::runtime::{Ended, Handle, Runtime, Settings, StopError, SyncObserver};
 use berth_replication::transport::{self, Forwarder};
 use berth_store::{FileDisk, Identity};
 use berth_tls::material::Protocol;
@@ -56,6 +57,7 @@ use crate::error::Error;
 use crate::expelled::Others;
 use crate::feed::{Feed, Limits};
 use crate::machine::Machine;
+use crate::metrics::{Metrics, Watched};
 use crate::service::{Context, Setup, StaleReads, Urls, revoked_since};
 use crate::{
     dead_members, duties, expelled, freshness, health, invariants, leadership, member, outdated,
@@ -93,6 +95,9 @@ pub struct Scheduler {
     address: SocketAddr,
     /// Where OpenStack Placement's REST API is served, and how.
     placement: Option<(TcpListener, berth_placement_api::Options)>,
+    /// Where metrics and health are served.
+    watch: Option<TcpListener>,
+    metrics: Arc<Metrics>,
     advertise: String,
     tls: Option<Tls>,
     runtime: Runtime<Machine, FileDisk>,
@@ -128,11 +133,16 @@ impl Scheduler {
     async fn open(config: Config) -> Result<Self, Error> {
         let addresses = config.validate()?;
         let (listener, address) = listening::bind(addresses.grpc).await?;
+        let metrics = Arc::new(Metrics::new(REFLECTION.served));
         let placement = match addresses.placement {
             Some(listen) => Some((
                 listening::bind(listen).await?.0,
-                placement_options(&config)?,
+                placement_options(&config, &metrics)?,
             )),
+            None => None,
+        };
+        let watch = match addresses.metrics {
+            Some(listen) => Some(listening::bind(listen).await?.0),
             None => None,
         };
         let advertise = config.listening.advertised(address);
@@ -140,7 +150,8 @@ impl Scheduler {
         let tls = encryption.open(Role::Scheduler, &advertise, |_| Ok(()));
         let tls = tls.map_err(Error::Certificates)?;
         let dialer = Dialer::new(tls.clone());
-        let runtime = member::open(&config, replica_settings(&config), &advertise, &dialer).await?;
+        let settings = replica_settings(&config, &metrics);
+        let runtime = member::open(&config, settings, &advertise, &dialer).await?;
         let identity = runtime.identity();
         tracing::info!(
             member = identity.member_id,
@@ -163,6 +174,8 @@ impl Scheduler {
             listener,
             address,
             placement,
+            watch,
+            metrics,
             advertise,
             tls,
             runtime,
@@ -181,6 +194,12 @@ impl Scheduler {
     pub fn placement_address(&self) -> Option<SocketAddr> {
         let (listener, _) = self.placement.as_ref()?;
         listener.local_addr().ok()
+    }
+
+    /// Returns where metrics and health are served, if they are.
+    #[must_use]
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.watch.as_ref()?.local_addr().ok()
     }
 
     /// Returns what opening the directory found, in sentences.
@@ -268,6 +287,7 @@ impl Scheduler {
             contacts: Contacts::default(),
             addresses: known.addresses.clone(),
             settings: settings::settings(&self.config),
+            metrics: self.metrics.clone(),
         });
         let feed = spawn(feed.follow(handle.watch()));
         let duties = duties::run(context.clone(), self.tls.clone(), stopping.clone());
@@ -278,7 +298,9 @@ impl Scheduler {
         let identity = self.runtime.identity();
         let schedule = schedule_of(&self.config, identity, handle.clone(), backups);
         let schedule = schedule.map(|schedule| spawn(schedule::run(schedule, stopping.clone())));
-        let leadership = spawn(leadership::log_changes(handle.clone(), stopping.clone()));
+        let leadership =
+            leadership::log_changes(handle.clone(), self.metrics.clone(), stopping.clone());
+        let leadership = spawn(leadership);
         let dialer = Dialer::new(self.tls.clone());
         let recorder = Recorder {
             context: context.clone(),
@@ -331,11 +353,16 @@ impl Scheduler {
             .add_service(health_service)
             .add_service(REFLECTION.v1())
             .add_service(REFLECTION.v1alpha());
+        let server = server::new(self.tls.as_ref(), grpc_limits(&self.config));
+        let server = server.counted(self.metrics.grpc.clone());
+        let watch = self.watch.map(|listener| {
+            let watched = Watched::new(context.clone(), server.bounds().clone());
+            watch(listener, self.tls.clone(), watched, &self.config, &closing)
+        });
         let past = past::Layer::new(context.clone());
         let routes = routes.into_axum_router().layer(StaleReads(context));
         let routes = routes.layer(past);
         let routes = Routes::from(routes);
-        let server = server::new(self.tls.as_ref(), grpc_limits(&self.config));
         let incoming = server::incoming(self.listener, self.tls, Protocol::Grpc);
         let closed = closing.clone().cancelled_owned();
         let mut server = spawn(server.serve(routes, incoming, closed));
@@ -371,7 +398,8 @@ impl Scheduler {
             recorder,
             dead_members,
         ];
-        for task in beside.into_iter().chain(certificates).chain(schedule) {
+        let beside = beside.into_iter().chain(certificates).chain(schedule);
+        for task in beside.chain(watch.into_iter().flatten()) {
             end(task).await;
         }
         tracing::info!("stopped");
@@ -379,7 +407,10 @@ impl Scheduler {
     }
 }
 
-fn placement_options(config: &Config) -> Result<berth_placement_api::Options, Error> {
+fn placement_options(
+    config: &Config,
+    metrics: &Metrics,
+) -> Result<berth_placement_api::Options, Error> {
     let tokens = config.placement_tokens.as_deref();
     let tokens = tokens.map(berth_placement_api::Tokens::read).transpose();
     Ok(berth_placement_api::Options {
@@ -390,6 +421,7 @@ fn placement_options(config: &Config) -> Result<berth_placement_api::Options, Er
         body_bytes_max: config.request_bytes_max,
         timeout: Duration::from_millis(config.request_timeout_ms),
         connections_max: config.placement_connections_max,
+        requests: metrics.placement.clone(),
     })
 }
 
@@ -433,9 +465,11 @@ fn two_elections(config: &Config) -> Duration {
         * u32::try_from(config.raft_election_ticks * 4).unwrap_or(u32::MAX)
 }
 
-fn replica_settings(config: &Config) -> Settings {
+fn replica_settings(config: &Config, metrics: &Metrics) -> Settings {
+    let syncs = metrics.log_syncs.clone();
     let mut settings = Settings {
         tick: Duration::from_millis(config.raft_tick_ms),
+        sync_observer: SyncObserver::new(move |took| syncs.observe(took)),
         ..Settings::default()
     };
     let ticks = |ticks: u64| usize::try_from(ticks).unwrap_or(usize::MAX);
@@ -487,6 +521,34 @@ fn serve_placement(
     let (listener, options) = placement?;
     let served = placement::serve(listener, tls, context.clone(), options, closing.clone());
     Some(spawn(served))
+}
+
+/// Serves metrics and health, and does the work that they need.
+fn watch(
+    listener: TcpListener,
+    tls: Option<Tls>,
+    watched: Watched,
+    config: &Config,
+    closing: &CancellationToken,
+) -> Vec<Task<()>> {
+    let program = Program {
+        name: "berth-scheduler",
+        service_version: config.service_version,
+    };
+    let mut tasks: Vec<_> = watched
+        .work(config.data_dir.clone())
+        .into_iter()
+        .map(spawn)
+        .collect();
+    let watched = Arc::new(watched);
+    tasks.push(spawn(metrics::serve(
+        listener,
+        tls,
+        program,
+        watched,
+        closing.clone(),
+    )));
+    tasks
 }
 
 /// Ends a task that has nothing to lose.

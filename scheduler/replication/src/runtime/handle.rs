@@ -169,6 +169,8 @@ pub struct Status {
     pub membership: Arc<Membership>,
     /// How far the members are; known to the leader only.
     pub progress: Vec<MemberStatus>,
+    /// Decisions that wait to be made.
+    pub queued: usize,
     /// Proposals that wait for their commit.
     pub pending: usize,
     /// What the replica retains besides the state.

@@ -3,11 +3,12 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
+use std::time::Instant;
 
 use berth_store::{CheckpointSink, LogBatch, LogStore};
 
 use super::handle::LogError;
-use super::panic_message;
+use super::{SyncObserver, panic_message};
 
 /// A request to the thread.
 pub(super) enum LogJob {
@@ -29,13 +30,14 @@ pub(super) enum LogJob {
 /// an end like any other here, and must be reported: no other task waits for a thread that has ended.
 pub(super) fn start<L: LogStore>(
     log: L,
+    observer: SyncObserver,
     done: impl Fn(Result<u64, LogError>) + Send + 'static,
 ) -> std::io::Result<(Sender<LogJob>, JoinHandle<()>)> {
     let (jobs_in, jobs) = channel();
     let thread = thread::Builder::new()
         .name("berth-log".into())
         .spawn(move || {
-            let ended = catch_unwind(AssertUnwindSafe(|| run(log, &jobs, &done)));
+            let ended = catch_unwind(AssertUnwindSafe(|| run(log, &jobs, &observer, &done)));
             if let Err(payload) = ended {
                 done(Err(LogError::Panicked(panic_message(&*payload))));
             }
@@ -43,7 +45,12 @@ pub(super) fn start<L: LogStore>(
     Ok((jobs_in, thread))
 }
 
-fn run<L: LogStore>(mut log: L, jobs: &Receiver<LogJob>, done: &dyn Fn(Result<u64, LogError>)) {
+fn run<L: LogStore>(
+    mut log: L,
+    jobs: &Receiver<LogJob>,
+    observer: &SyncObserver,
+    done: &dyn Fn(Result<u64, LogError>),
+) {
     while let Ok(first) = jobs.recv() {
         let mut durable = None;
         let mut compact = None;
@@ -55,9 +62,11 @@ fn run<L: LogStore>(mut log: L, jobs: &Receiver<LogJob>, done: &dyn Fn(Result<u6
             }
             next = jobs.try_recv().ok();
         }
+        let begun = Instant::now();
         if let Err(error) = log.sync() {
             return done(Err(error.into()));
         }
+        observer.observe(begun.elapsed());
         if let Some(number) = durable {
             done(Ok(number));
         }

@@ -67,6 +67,33 @@ pub struct Settings {
     pub table_every: Duration,
     /// The table is left behind, and rebuilt later, when so many rows wait to be written.
     pub table_changes: usize,
+    /// Learns how long each synchronisation of the log took.
+    pub sync_observer: SyncObserver,
+}
+
+/// Is called by the thread of the log with how long a synchronisation took; it must not block.
+#[derive(Clone, Default)]
+pub struct SyncObserver(Option<Arc<dyn Fn(Duration) + Send + Sync>>);
+
+impl SyncObserver {
+    /// Returns one that calls this.
+    pub fn new(observe: impl Fn(Duration) + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(observe)))
+    }
+
+    pub(crate) fn observe(&self, took: Duration) {
+        if let Some(observe) = &self.0 {
+            observe(took);
+        }
+    }
+}
+
+impl std::fmt::Debug for SyncObserver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("SyncObserver")
+            .field(&self.0.is_some())
+            .finish()
+    }
 }
 
 impl Default for Settings {
@@ -79,6 +106,7 @@ impl Default for Settings {
             batches_max: 1,
             table_every: Duration::from_secs(5),
             table_changes: 50_000,
+            sync_observer: SyncObserver::default(),
         }
     }
 }

@@ -12,6 +12,8 @@ pub(crate) struct BackupStatus {
     pub(crate) last_index: u64,
     /// Why the last attempt failed; absent if it did not.
     pub(crate) failure: Option<String>,
+    /// How many attempts have failed.
+    pub(crate) failures: u64,
 }
 
 /// The status, shared between the schedule, which writes it, and those who read it.
@@ -41,6 +43,7 @@ impl SharedStatus {
         let mut status = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_new = status.failure.as_deref() != Some(why);
         status.failure = Some(why.to_owned());
+        status.failures += 1;
         is_new
     }
 }

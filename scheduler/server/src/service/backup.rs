@@ -110,6 +110,7 @@ pub(super) fn status_to_wire(status: BackupStatus) -> ScheduledBackups {
         last_ms,
         last_index,
         failure,
+        failures: _,
     } = status;
     ScheduledBackups {
         last_time: last_ms.map(|ms| field::timestamp(TimeMs(ms))),

@@ -52,6 +52,7 @@ use crate::freshness::Freshness;
 use crate::grants;
 use crate::liveness::Liveness;
 use crate::machine::Machine;
+use crate::metrics::{End, Metrics};
 use crate::refusals::Refusals;
 
 /// Maximum number of refusals explained at the same time.
@@ -90,6 +91,8 @@ pub(crate) struct Setup {
     pub(crate) scheduled_backups: Option<SharedStatus>,
     /// The configuration in force, for support; no value of it is a secret.
     pub(crate) settings: Vec<(&'static str, String)>,
+    /// What is counted.
+    pub(crate) metrics: Arc<Metrics>,
 }
 
 /// How often, and how far apart, a new cluster is polled for its bootstrap.
@@ -188,7 +191,7 @@ impl Context {
     }
 
     /// Returns how scheduled backups went, if there are any.
-    pub(super) fn scheduled_backups(&self) -> Option<BackupStatus> {
+    pub(crate) fn scheduled_backups(&self) -> Option<BackupStatus> {
         let status = self.inner.setup.scheduled_backups.as_ref();
         status.map(SharedStatus::get)
     }
@@ -293,8 +296,13 @@ impl Context {
         &self.inner.setup.settings
     }
 
+    /// Returns what is counted.
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.inner.setup.metrics
+    }
+
     /// Returns what this process retains beside the replica.
-    pub(super) fn retained(&self) -> Vec<Retained> {
+    pub(crate) fn retained(&self) -> Vec<Retained> {
         let refusals = self.refusals().retained();
         let log = recent::size();
         let log = Retained::counted("log_lines", log.lines, recent::LINES_MAX)
@@ -389,6 +397,26 @@ impl Context {
         if !request.is_duty() {
             self.wait_for_bootstrap().await;
         }
+        let metrics = self.metrics();
+        let timer = metrics.decisions.begin(&request.action);
+        let proposed = self.decide_and_read(request, then).await;
+        timer.end(match &proposed {
+            Ok((Ok(_), _)) => End::Done,
+            Ok((Err(refusal), _)) => {
+                metrics.refused.count(&refusal.reason);
+                End::Refused
+            }
+            Err(NoOutcome::Propose(error)) => error.into(),
+            Err(NoOutcome::TimedOut) => End::TimedOut,
+        });
+        proposed
+    }
+
+    async fn decide_and_read<T: Default + Send + 'static>(
+        &self,
+        request: Arc<DecisionRequest>,
+        then: impl FnOnce(&State, &Reply) -> T + Send + 'static,
+    ) -> Result<(Result<Done, Refusal>, T), NoOutcome> {
         // The decision is made in the replica's own task; the choice is not part of the command and comes
         // back through this cell.
         let chosen = Arc::new(OnceLock::new());

@@ -78,6 +78,7 @@ pub(crate) use planner::PlannerApi;
 pub(crate) use policy::PolicyApi;
 pub(crate) use power::PowerApi;
 pub(crate) use refusal::Urls;
+pub(crate) use retained::of_state as retained_of_state;
 pub(crate) use revocation::revoked_since;
 pub(crate) use scheduler::SchedulerApi;
 pub(crate) use server_group::ServerGroupApi;

@@ -10,7 +10,7 @@ use berth_state::apply::{AUDIT_MAX, DONE_MAX, ENDED_MAX};
 use berth_state::request::{OUTCOMES_BYTES_MAX, REMEMBERED_MAX};
 
 /// Returns what the replicated state retains of what was done.
-pub(super) fn of_state(state: &State) -> Vec<Retained> {
+pub(crate) fn of_state(state: &State) -> Vec<Retained> {
     let (requests, outcome_bytes) = state.remembered();
     let (operations, migrations) = state.ended();
     vec![

@@ -133,7 +133,8 @@ impl<M: Machine, D: Disk> Owner<M, D> {
     pub(in crate::runtime) fn new(setup: Setup<M, D>) -> Result<Self, OpenError> {
         let guard: Guard = Arc::new(Mutex::new(setup.guard));
         let (internal, held) = (setup.internal_in.clone(), guard.clone());
-        let (log, log_thread) = log_thread::start(setup.log, move |done| {
+        let observer = setup.settings.sync_observer.clone();
+        let (log, log_thread) = log_thread::start(setup.log, observer, move |done| {
             let _ = &held;
             // The owner may have ended first; then no caller waits.
             let _ = internal.send(Internal::Persisted(done));

@@ -158,6 +158,7 @@ impl<M: Machine, D: Disk> Owner<M, D> {
             last_index: self.replica.last_index(),
             membership: self.replica.membership().clone(),
             progress: self.replica.progress(),
+            queued: self.decisions.len(),
             pending: self.replica.pending(),
             retained: vec![
                 self.replica.retained_log(),

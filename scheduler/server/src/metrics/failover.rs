@@ -1,0 +1,106 @@
+//! Whether the failure of each host would be survived (N+1), as a metric.
+//!
+//! Not here: the plans, which `VerifyCluster` returns.
+//!
+//! The leader verifies each host in a thread of its own, after which it rests a hundred times as long: the
+//! verdicts of a large cluster are minutes old, and cost one percent of a processor.
+//!
+//! Invariant: only the leader has verdicts, and it has none of a state that another one led.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use berth_decide::verify::{Survey, survey};
+use berth_process::metrics::{Definition, Exposition};
+use berth_selection::failover::Budget;
+use tokio::task::spawn_blocking;
+
+use crate::service::Context;
+
+static HOSTS: Definition = Definition::gauge(
+    "berth_failover_hosts",
+    &["verdict"],
+    "Hosts by whether their guests could all be started elsewhere if they failed; known to the leader alone.",
+);
+static AGE: Definition = Definition::gauge(
+    "berth_failover_age_seconds",
+    &[],
+    "Time since the failure of hosts was verified; known to the leader alone.",
+);
+
+/// The shortest pause between two surveys, and by how many times their duration they are apart.
+const INTERVAL: Duration = Duration::from_secs(5);
+const REST_FACTOR: u32 = 100;
+
+/// The verdicts, and when their state was frozen.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Failover(Arc<Mutex<Option<(Instant, Survey)>>>);
+
+impl Failover {
+    /// Verifies until `context` stops.
+    pub(super) async fn run(self, context: Context) {
+        let stopping = context.stopping().clone();
+        let surveying = async {
+            loop {
+                let begun = Instant::now();
+                let surveyed = match context.handle().leader().role.deciding {
+                    true => self.survey(&context).await,
+                    false => None,
+                };
+                self.set(surveyed.map(|survey| (begun, survey)));
+                let rest = INTERVAL.max(begun.elapsed() * REST_FACTOR);
+                let led = context.handle().leader().role;
+                let mut leader = context.handle().watch_leader();
+                tokio::select! {
+                    () = tokio::time::sleep(rest) => {}
+                    changed = leader.wait_for(|leader| leader.role != led) => {
+                        if changed.is_err() {
+                            return;
+                        }
+                    }
+                }
+            }
+        };
+        tokio::select! {
+            () = stopping.cancelled() => {}
+            () = surveying => {}
+        }
+    }
+
+    async fn survey(&self, context: &Context) -> Option<Survey> {
+        let state = context.stale(Clone::clone).await.ok()?;
+        let stopping = context.stopping().clone();
+        let surveyed =
+            spawn_blocking(move || survey(&state, Budget::default(), || stopping.is_cancelled()));
+        // A panic is in the log.
+        match surveyed.await.ok()? {
+            Ok(survey) => survey,
+            Err(refusal) => {
+                tracing::debug!(%refusal, "failover of hosts cannot be verified");
+                None
+            }
+        }
+    }
+
+    fn set(&self, survey: Option<(Instant, Survey)>) {
+        // It is replaced as a whole.
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = survey;
+    }
+
+    pub(super) fn expose(&self, out: &mut Exposition) {
+        out.declare(&HOSTS);
+        out.declare(&AGE);
+        let Some((at, survey)) = *self.0.lock().unwrap_or_else(PoisonError::into_inner) else {
+            return;
+        };
+        let Survey {
+            proven,
+            refuted,
+            unknown,
+        } = survey;
+        out.add(&HOSTS, ["survived"], proven);
+        out.add(&HOSTS, ["not_survived"], refuted);
+        out.add(&HOSTS, ["unknown"], unknown);
+        out.set(&AGE, at.elapsed());
+    }
+}
