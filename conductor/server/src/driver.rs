@@ -16,6 +16,7 @@ use tokio::sync::Semaphore;
 
 use crate::agents::Agents;
 use crate::fence::FenceCommand;
+use crate::metrics::{Answer, Metrics};
 use crate::phases::Phases;
 use crate::scheduler::{Begun, Scheduler};
 
@@ -34,6 +35,8 @@ pub(crate) struct Tools {
     pub(crate) calls: Arc<Semaphore>,
     /// The command that turns hosts off.
     pub(crate) fence: Arc<FenceCommand>,
+    /// What is counted.
+    pub(crate) metrics: Arc<Metrics>,
 }
 
 /// Carries an operation out, from where its log ends. Its lease has to be this conductor's.
@@ -43,6 +46,7 @@ pub(crate) async fn drive(tools: Tools, begun: Begun, requested_at: Option<Insta
     let id = operation.id;
     let epoch = operation.lease.as_ref().map(|l| l.epoch);
     let _granted = Granted(&tools, id, epoch);
+    let timer = tools.metrics.begin(&operation.kind);
     let scheduler = &tools.scheduler;
     let answered = match boot {
         Some(boot) => scheduler.facts_of_boot(&operation, *boot).await.ok(),
@@ -75,16 +79,18 @@ pub(crate) async fn drive(tools: Tools, begun: Begun, requested_at: Option<Insta
         event = match effect {
             Effect::Done(ended) => {
                 phases.log(saga.operation(), Instant::now());
+                timer.end(ended, saga.operation());
                 return ended;
             }
             Effect::Wait { ms } => {
                 tokio::time::sleep(Duration::from_millis(ms)).await;
                 Event::Elapsed
             }
-            Effect::Watch(watch) => watch_transfer(&tools.agents, &watch, &mut phases).await,
+            Effect::Watch(watch) => watch_transfer(&tools, &watch, &mut phases).await,
             Effect::Commit(_) | Effect::ScheduleNext { .. } | Effect::Refresh | Effect::Call(_) => {
                 // Copying disks may take hours and takes no permit from other calls.
                 let fetches = fetches(&effect);
+                let begun = Instant::now();
                 let permit = match fetches {
                     true => None,
                     false => Some(tools.calls.acquire().await),
@@ -105,13 +111,27 @@ pub(crate) async fn drive(tools: Tools, begun: Begun, requested_at: Option<Insta
                     }
                 };
                 drop(permit);
-                if let (Event::Answered(Ok(_)), Some((step, false))) = (&event, saga.called_step())
+                if let (Event::Answered(result), Some((step, is_undo))) =
+                    (&event, saga.called_step())
                 {
-                    phases.answered(step, Instant::now());
+                    let answer = answer_of(result.as_ref().err());
+                    tools.metrics.answered(step, answer, begun.elapsed());
+                    if result.is_ok() && !is_undo {
+                        phases.answered(step, Instant::now());
+                    }
                 }
                 event
             }
         };
+    }
+}
+
+/// Returns how an agent answered.
+fn answer_of(failure: Option<&Failure>) -> Answer {
+    match failure {
+        None => Answer::Ok,
+        Some(Failure::Refused(_)) => Answer::Refused,
+        Some(Failure::Unreachable { .. }) => Answer::Unreachable,
     }
 }
 
@@ -137,11 +157,12 @@ fn given_up() -> Event {
 }
 
 /// Waits for the end of a transfer. Takes no permit, since it changes nothing.
-async fn watch_transfer(agents: &Agents, watch: &TransferWatch, phases: &mut Phases) -> Event {
+async fn watch_transfer(tools: &Tools, watch: &TransferWatch, phases: &mut Phases) -> Event {
     let begun = tokio::time::Instant::now();
-    match agents.transfer_end(watch).await {
+    match tools.agents.transfer_end(watch).await {
         Ok(Some(end)) => {
             if let Some(end) = end {
+                tools.metrics.transferred(end.took);
                 phases.ended(end, Instant::now());
             }
             Event::TransferEnded

@@ -20,6 +20,7 @@
 //! | `host_check` | checks of hosts and of the connections between them |
 //! | `fence` | the fence command: proof that a host is off |
 //! | `restarts` | restarts by policy: when VMs are started that no user requests |
+//! | `metrics` | metrics, and health over HTTP |
 //! | `registration` | telling the cluster that this conductor is there |
 //! | [`config`], [`flags`] | its configuration and its command line |
 //! | [`server`], [`process`] | all of it, as one of several in a process or as one process |
@@ -37,6 +38,7 @@ mod fence;
 pub mod flags;
 mod grants;
 mod host_check;
+mod metrics;
 mod migration;
 mod phases;
 mod power;

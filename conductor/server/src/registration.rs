@@ -2,6 +2,7 @@
 //!
 //! Invariant: its health is SERVING once it is registered.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use berth_domain::id::TimeMs;
@@ -10,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
+use crate::metrics::Metrics;
 use crate::scheduler::Scheduler;
 
 /// The services whose health clients query, and the empty name for the whole.
@@ -26,7 +28,7 @@ const WAIT_MAX: Duration = Duration::from_secs(5);
 pub(crate) async fn run(
     scheduler: Scheduler,
     address: String,
-    reporter: HealthReporter,
+    (reporter, metrics): (HealthReporter, Arc<Metrics>),
     stopping: CancellationToken,
 ) {
     show(&reporter, ServingStatus::NotServing).await;
@@ -39,10 +41,12 @@ pub(crate) async fn run(
     tokio::select! {
         () = register(&scheduler, &service) => {
             show(&reporter, ServingStatus::Serving).await;
+            metrics.set_registered(true);
             tokio::select! {
                 () = keep_registered(&scheduler, &service) => {}
                 () = stopping.cancelled() => {}
             }
+            metrics.set_registered(false);
         }
         () = stopping.cancelled() => {}
     }

@@ -660,6 +660,16 @@ impl Scheduler {
         Ok(ServiceVersion::from_wire(answer.cluster_version))
     }
 
+    /// Returns once a leader has answered: what is read is confirmed by a majority.
+    pub(crate) async fn reach_leader(&self) -> Result<(), Refusal> {
+        let request = ListServicesRequest {
+            page_size: 1,
+            ..ListServicesRequest::default()
+        };
+        let answer = read!(self, ClusterServiceClient.list_services, request);
+        answer.map(|_| ()).map_err(refusal)
+    }
+
     /// Returns whether a registration stands as it was made.
     pub(crate) async fn is_registered(&self, service: &Service) -> Result<bool, Refusal> {
         let request = ListServicesRequest {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use berth_domain::name::ServiceName;
 use berth_domain::version::ServiceVersion;
 use berth_process::encryption::scheme;
+use berth_process::metrics::{self, Program};
 use berth_process::server::{self, Reflection};
 use berth_process::{BoxFuture, Faults, Shutdown, listening, schedulers};
 use berth_proto::client::members::{Learner, learn_until};
@@ -27,6 +28,7 @@ use crate::driver::Tools;
 use crate::error::Error;
 use crate::fence::FenceCommand;
 use crate::host_check::Checks;
+use crate::metrics::{Metrics, Watched};
 use crate::registration;
 use crate::restarts;
 use crate::scheduler::Scheduler;
@@ -45,6 +47,8 @@ pub struct Conductor {
     config: Config,
     listener: TcpListener,
     address: SocketAddr,
+    /// Where metrics and health are served.
+    watch: Option<TcpListener>,
     /// What others dial.
     advertise: String,
     name: ServiceName,
@@ -74,6 +78,10 @@ impl Conductor {
     async fn open(config: Config) -> Result<Self, Error> {
         let listen = config.validate()?;
         let (listener, address) = listening::bind(listen).await?;
+        let watch = match config.listening.metrics_address() {
+            Some(listen) => Some(listening::bind(listen).await?.0),
+            None => None,
+        };
         let advertise = config.listening.advertised(address);
         let tls = config.open_certificates(&advertise)?;
         let name = match (&config.name, &tls) {
@@ -89,6 +97,7 @@ impl Conductor {
             config,
             listener,
             address,
+            watch,
             advertise,
             name,
             scheduler,
@@ -101,6 +110,12 @@ impl Conductor {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Returns where metrics and health are served, if they are.
+    #[must_use]
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.watch.as_ref()?.local_addr().ok()
     }
 
     /// Returns what it is called in the cluster.
@@ -143,9 +158,11 @@ impl Conductor {
         let registering = registration::run(
             tools.scheduler.clone(),
             format!("{}://{}", scheme(self.tls.as_ref()), self.advertise),
-            health,
+            (health, tools.metrics.clone()),
             stopping.clone(),
         );
+        let (metrics, scheduler) = (tools.metrics.clone(), tools.scheduler.clone());
+        let supervisor_handle = handle.clone();
         let api = ConductorApi {
             tools,
             supervisor: handle,
@@ -163,7 +180,28 @@ impl Conductor {
             .add_service(health_service)
             .add_service(REFLECTION.v1())
             .add_service(REFLECTION.v1alpha());
-        let server = server::new(self.tls.as_ref(), server::limits());
+        let server = server::new(self.tls.as_ref(), server::limits()).counted(metrics.grpc.clone());
+        let watched = Watched {
+            metrics,
+            held: server.bounds().clone(),
+            supervisor: supervisor_handle,
+            scheduler,
+            stopping: stopping.clone(),
+        };
+        let watching = self.watch.map(|listener| {
+            let program = Program {
+                name: "berth-conductor",
+                service_version: self.config.service_version,
+            };
+            let (tls, stop) = (self.tls.clone(), stopping.clone());
+            tokio::spawn(metrics::serve(
+                listener,
+                tls,
+                program,
+                Arc::new(watched),
+                stop,
+            ))
+        });
         let incoming = server::incoming(self.listener, self.tls, Protocol::Grpc);
         let closing = stopping.clone().cancelled_owned();
         let mut server = tokio::spawn(server.serve(routes, incoming, closing));
@@ -199,6 +237,9 @@ impl Conductor {
             tracing::error!("learning the schedulers failed");
         }
         server::join_or_abort(&mut server).await;
+        if let Some(mut watching) = watching {
+            server::join_or_abort(&mut watching).await;
+        }
         tracing::info!("stopped");
         ended
     }
@@ -220,6 +261,7 @@ impl Conductor {
         Tools {
             scheduler,
             agents,
+            metrics: Metrics::new(REFLECTION.served),
             calls: Arc::new(Semaphore::new(calls.min(Semaphore::MAX_PERMITS))),
             fence: Arc::new(FenceCommand::new(
                 config.fence_command.clone(),

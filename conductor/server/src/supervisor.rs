@@ -58,6 +58,11 @@ impl Handle {
         }
     }
 
+    /// Returns whether the supervisor has not ended.
+    pub(crate) fn is_running(&self) -> bool {
+        !self.sender.is_closed()
+    }
+
     /// Returns how many operations are carried out.
     pub(crate) fn count(&self) -> usize {
         *self.count.borrow()

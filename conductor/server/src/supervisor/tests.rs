@@ -158,6 +158,7 @@ async fn take_all(operations: &Operations) {
         ServiceVersion::CURRENT,
     );
     let tools = Tools {
+        metrics: crate::metrics::Metrics::new(&[]),
         scheduler,
         agents: Agents::new(
             Dialer::default(),
