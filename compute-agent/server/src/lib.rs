@@ -24,6 +24,7 @@
 //! | [`volumes`] | the volumes of persistent memory, made and erased as the leader records |
 //! | `watchdog` | the device that resets the machine if this agent does not feed it |
 //! | `hypervisor` | the machine and the driver that are configured |
+//! | `metrics` | metrics, and health over HTTP |
 //! | `no_driver` | driver of a host that exists for its volumes and runs no guests |
 //! | [`config`], [`flags`] | configuration and command line |
 //! | [`server`], [`process`] | all of it, as one of several in a process or as one process |
@@ -40,6 +41,7 @@ mod grants;
 mod guest_volumes;
 mod host_check;
 mod hypervisor;
+mod metrics;
 pub mod migration_tls;
 mod no_driver;
 mod pmem;

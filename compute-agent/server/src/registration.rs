@@ -26,6 +26,7 @@ use tonic_health::server::HealthReporter;
 use uuid::Uuid;
 
 use crate::grants::Grants;
+use crate::metrics::{Heartbeat, Metrics};
 use crate::pmem;
 use crate::self_fencing::SelfFencing;
 use crate::shell;
@@ -89,6 +90,8 @@ pub(crate) struct Registration {
     pub(crate) signals: Newest,
     /// Learns with what grants are checked.
     pub(crate) grants: Grants,
+    /// What is counted.
+    pub(crate) metrics: Arc<Metrics>,
 }
 
 impl Registration {
@@ -125,6 +128,7 @@ impl Registration {
                 reported = registered.shape_refused;
             }
             set_health(reporter, ServingStatus::Serving).await;
+            self.metrics.set_registered(true);
             // A scheduler that cannot be reached does not make the agent unable to serve: the
             // hypervisor is here, and conductors have their own way.
             let mut reports = 0;
@@ -132,14 +136,19 @@ impl Registration {
                 tokio::time::sleep(interval).await;
                 reports += u32::from(is_refused);
                 match self.send_heartbeat().await {
-                    Ok(Some(next)) => interval = next,
+                    Ok(Some(next)) => {
+                        self.metrics.heartbeat(Heartbeat::Acknowledged);
+                        interval = next;
+                    }
                     Ok(None) => {
+                        self.metrics.heartbeat(Heartbeat::Unknown);
                         tracing::warn!(
                             "the scheduler does not know this incarnation, registering again"
                         );
                         break;
                     }
                     Err(status) => {
+                        self.metrics.heartbeat(Heartbeat::Failed);
                         tracing::warn!(%status, "heartbeat not acknowledged");
                         interval = interval.min(WAIT_MAX);
                     }

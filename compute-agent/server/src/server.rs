@@ -14,6 +14,7 @@ use berth_domain::id::{Incarnation, TimeMs};
 use berth_domain::name::HostName;
 use berth_domain::version::ServiceVersion;
 use berth_driver::{Driver, Known};
+use berth_process::metrics::{self, Program};
 use berth_process::server::{self, Reflection};
 use berth_process::{BoxFuture, Faults, Shutdown, listening, schedulers};
 use berth_proto::agent::v1::compute_agent_service_server::{self, ComputeAgentServiceServer};
@@ -34,6 +35,7 @@ use crate::error::Error;
 use crate::grants::Grants;
 use crate::guest_volumes::{GuestVolumes, NoVolumes};
 use crate::host_check::{Checks, Sources, WatchdogState};
+use crate::metrics::{Metrics, Watched};
 use crate::pmem::{self, Memories};
 use crate::reality::Messenger;
 use crate::registration::Registration;
@@ -57,6 +59,9 @@ const REFLECTION: Reflection = Reflection {
 pub struct ComputeAgent {
     listener: TcpListener,
     address: SocketAddr,
+    /// Where metrics and health are served.
+    watch: Option<TcpListener>,
+    service_version: u32,
     facts: Facts,
     report: HostReport,
     known: Vec<Known>,
@@ -120,6 +125,11 @@ impl ComputeAgent {
     async fn open(config: Config) -> Result<Self, Error> {
         let valid = config.validate()?;
         let (listener, address) = listening::bind(valid.listen).await?;
+        let watch = match config.listening.metrics_address() {
+            Some(listen) => Some(listening::bind(listen).await?.0),
+            None => None,
+        };
+        let service_version = config.service_version;
         let tls = certificates(&config, &valid.name, address)?;
         let scheduler = SchedulerChannel::new(schedulers::urls(&config.schedulers, tls.as_ref()))
             .map_err(|error| Faults(vec![error.to_string()]))?
@@ -149,6 +159,8 @@ impl ComputeAgent {
         Ok(Self {
             listener,
             address,
+            watch,
+            service_version,
             facts,
             report,
             known,
@@ -173,6 +185,12 @@ impl ComputeAgent {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Returns where metrics and health are served, if they are.
+    #[must_use]
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.watch.as_ref()?.local_addr().ok()
     }
 
     /// Returns the host's name in the cluster.
@@ -221,7 +239,8 @@ impl ComputeAgent {
         let (fetches, readers) = (Fetches::new(dialer), Readers::default());
         let travel = (fetches.clone(), readers.clone());
         let driver = (self.driver.clone(), self.guest_volumes);
-        let (core, shell, link) = shell::new(agent, driver, watchdog, travel);
+        let metrics = Metrics::new(REFLECTION.served);
+        let (core, shell, link) = shell::new(agent, driver, watchdog, travel, metrics.clone());
         let messenger = Messenger {
             scheduler: self.scheduler.clone(),
             host: self.facts.host.clone(),
@@ -239,7 +258,14 @@ impl ComputeAgent {
         let incarnation = self.facts.incarnation.to_string();
         let volumes = self.volumes.map(|volumes| {
             let scheduler = self.scheduler.clone();
-            volumes.begin(scheduler, &self.facts.host, incarnation, &stopping)
+            let requests = metrics.grpc.clone();
+            volumes.begin(
+                scheduler,
+                &self.facts.host,
+                incarnation,
+                requests,
+                &stopping,
+            )
         });
         let registration = Registration {
             namespaces: looked,
@@ -255,6 +281,7 @@ impl ComputeAgent {
             is_unacknowledged: false,
             signals: self.signals,
             grants: self.grants.clone(),
+            metrics: metrics.clone(),
         };
         let sampling = self.sampler;
         let sampling = sampling.map(|sampler| tokio::spawn(sampler.run(stopping.clone())));
@@ -278,7 +305,22 @@ impl ComputeAgent {
             Some(service) => routes.add_service(service),
             None => routes,
         };
-        let server = server::new(self.tls.as_ref(), server::limits());
+        let server = server::new(self.tls.as_ref(), server::limits()).counted(metrics.grpc.clone());
+        let observing = self.watch.map(|listener| {
+            let held = server.bounds().clone();
+            let (driver, topology) = (self.driver.clone(), self.facts.topology.clone());
+            let watched = Watched::new(metrics, held, driver, topology);
+            let program = Program {
+                name: "berth-compute-agent",
+                service_version: self.service_version,
+            };
+            let sampling = watched.work(stopping.clone());
+            let (tls, stop) = (self.tls.clone(), stopping.clone());
+            let served = metrics::serve(listener, tls, program, Arc::new(watched), stop);
+            tokio::spawn(async move {
+                tokio::join!(sampling, served);
+            })
+        });
         let incoming = server::incoming(self.listener, self.tls, Protocol::Grpc);
         let closing = stopping.clone().cancelled_owned();
         let mut server = tokio::spawn(server.serve(routes, incoming, closing));
@@ -336,6 +378,9 @@ impl ComputeAgent {
             tracing::error!("the core failed while it stopped");
         }
         server::join_or_abort(&mut server).await;
+        if let Some(mut observing) = observing {
+            server::join_or_abort(&mut observing).await;
+        }
         self.driver.close();
         tracing::info!("stopped");
         ended

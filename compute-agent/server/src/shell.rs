@@ -19,7 +19,7 @@ use berth_domain::id::{TimeMs, VmUid};
 use berth_domain::reality::Comparison;
 use berth_domain::recovery::ReportedGuest;
 use berth_domain::refusal::{Code, Refusal};
-use berth_driver::{Answer, Driver, Error, Fetch, Request, Token};
+use berth_driver::{Answer, Driver, Error, Fetch, Kind, Request, Token};
 use berth_proto::convert::agent::FencedCall;
 use tokio::runtime;
 use tokio::sync::{mpsc, oneshot};
@@ -28,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::disks::{Fetches, Readers};
 use crate::guest_volumes::GuestVolumes;
+use crate::metrics::Metrics;
 use crate::transfers::{End, TransferWaiter, Transfers};
 use crate::watchdog::Watchdog;
 
@@ -153,6 +154,7 @@ pub(crate) struct Shell {
     watchdog: Option<Watchdog>,
     fetches: Fetches,
     readers: Readers,
+    metrics: Arc<Metrics>,
 }
 
 /// Returns the shell of a core, the handle to it, and its ends towards the scheduler.
@@ -161,6 +163,7 @@ pub(crate) fn new(
     (driver, volumes): (Arc<dyn Driver>, GuestVolumes),
     watchdog: Option<Watchdog>,
     (fetches, readers): (Fetches, Readers),
+    metrics: Arc<Metrics>,
 ) -> (Handle, Shell, SchedulerLink) {
     let (sender, calls) = mpsc::channel(CALLS_MAX);
     let (report, performed) = mpsc::unbounded_channel();
@@ -183,6 +186,7 @@ pub(crate) fn new(
         watchdog,
         fetches,
         readers,
+        metrics,
     };
     let link = SchedulerLink {
         scheduler_requests,
@@ -210,6 +214,7 @@ impl Shell {
                 }
                 // Before all that may come one after the other: a busy agent must not forget the time.
                 _ = ticks.tick() => {
+                    self.metrics.ticked();
                     self.update_erasure_progress();
                     Event::Tick { now: now() }
                 }
@@ -373,8 +378,9 @@ impl Shell {
         }
         let (driver, volumes) = (self.driver.clone(), self.volumes.clone());
         let report = self.report.clone();
-        let kind = request.kind();
+        let (kind, metrics) = (request.kind(), self.metrics.clone());
         let work = move || {
+            let begun = Instant::now();
             let perform = || volumes.perform(&*driver, request);
             let performed = catch_unwind(AssertUnwindSafe(perform));
             let result = performed.unwrap_or_else(|_| {
@@ -382,6 +388,7 @@ impl Shell {
                     message: "the driver panicked".to_owned(),
                 })
             });
+            metrics.called(kind, begun.elapsed(), &result);
             // The receiver is gone once the agent has stopped.
             let _ = report.send(Performed {
                 token,
@@ -401,13 +408,16 @@ impl Shell {
         let (driver, fetches) = (self.driver.clone(), self.fetches.clone());
         let (report, runtime) = (self.report.clone(), runtime::Handle::current());
         let stop = self.fetches.begin(fetch.domain.uid);
+        let metrics = self.metrics.clone();
         let work = move || {
+            let begun = Instant::now();
             let run = || fetches.run(&*driver, &fetch, &stop, &runtime);
             let result = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
                 Err(Error::Unreachable {
                     message: "the driver panicked".to_owned(),
                 })
             });
+            metrics.called(Kind::FetchDisks, begun.elapsed(), &result);
             // The receiver is gone once the agent has stopped.
             let _ = report.send(Performed {
                 token,

@@ -48,6 +48,7 @@ use berth_csi::{IdentityApi, NodeApi};
 use berth_domain::name::HostName;
 use berth_domain::volume::Region;
 use berth_pmem::volume::VolumeStore;
+use berth_process::metrics::GrpcRequests;
 use berth_process::socket::Socket;
 use berth_process::{server, socket};
 use berth_proto::agent::v1::volume_agent_service_server::VolumeAgentServiceServer;
@@ -138,6 +139,7 @@ impl Managed {
         scheduler: SchedulerChannel,
         host: &HostName,
         incarnation: String,
+        requests: Arc<GrpcRequests>,
         stopping: &CancellationToken,
     ) -> Running {
         let leader = Leader::new(scheduler, host.clone(), incarnation);
@@ -161,7 +163,7 @@ impl Managed {
                 .add_service(reflection.v1alpha());
             let closing = stopping.clone().cancelled_owned();
             let incoming = socket.incoming();
-            let server = server::new(None, server::limits());
+            let server = server::new(None, server::limits()).counted(requests);
             let serving = server.serve_socket(routes, incoming, closing);
             tokio::spawn(async move {
                 let served = serving.await;
