@@ -3,9 +3,11 @@
 //! Invariant: unknown keys are refused, and all faults are reported at once. The sample under
 //! `deploy/` holds every key with its default.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use berth_process::configuration::{self, Configuration, Faults, check_bounds};
+use berth_process::listening::check_listen;
 use berth_process::schedulers::{self, SCHEDULER_DEFAULT};
 use berth_process::{Encryption, Keys, Log, socket};
 use berth_proto::convert::csi::{DRIVER_NAME_DEFAULT, is_driver_name};
@@ -14,6 +16,9 @@ use crate::kubernetes;
 
 /// The socket that a controller listens on by default.
 pub const ENDPOINT_DEFAULT: &str = "unix:///run/berth/csi-controller/csi.sock";
+
+/// Where metrics could be served.
+const METRICS_EXAMPLE: &str = "127.0.0.1:7480";
 
 /// The configuration of a controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +39,8 @@ pub struct Config {
     /// Whether ControllerPublishVolume and ControllerUnpublishVolume are offered. Nothing has to be
     /// attached, and Kubernetes waits for an attacher where they are: only for callers that want them.
     pub controller_publish: bool,
+    /// Where metrics and health are served over HTTP; nowhere if absent.
+    pub metrics_listen: Option<String>,
     /// The scheduler extender and the webhook.
     pub kubernetes: kubernetes::Options,
     /// Which certificates it shows schedulers and agents.
@@ -52,6 +59,7 @@ impl Default for Config {
             create_timeout_ms: 60_000,
             usage_timeout_ms: 5_000,
             controller_publish: false,
+            metrics_listen: None,
             kubernetes: kubernetes::Options::default(),
             encryption: Encryption::default(),
             log: Log::default(),
@@ -93,12 +101,32 @@ impl Config {
             ],
             &mut faults,
         );
+        self.check_metrics(&mut faults);
         self.kubernetes.check(&mut faults);
         self.encryption.check(&mut faults);
         match path {
             Ok(path) if faults.is_empty() => Ok(path),
             Ok(_) | Err(()) => Err(Faults(faults)),
         }
+    }
+
+    /// Returns where metrics and health are served, if they are.
+    #[must_use]
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.check_metrics(&mut Vec::new())
+    }
+
+    fn check_metrics(&self, faults: &mut Vec<String>) -> Option<SocketAddr> {
+        let listen = self.metrics_listen.as_deref()?;
+        let address = check_listen("metrics_listen", listen, true, METRICS_EXAMPLE, faults)?;
+        // It has no option to listen without certificates: its own socket is on this machine.
+        if !address.ip().is_loopback() && !self.encryption.is_configured() {
+            faults.push(format!(
+                "metrics_listen = {listen:?} is not loopback and connections are not encrypted: \
+                 configure certificates ([tls], see berth certs --help)"
+            ));
+        }
+        Some(address)
     }
 }
 
@@ -111,6 +139,7 @@ impl Configuration for Config {
         keys.take("create_timeout_ms", &mut self.create_timeout_ms);
         keys.take("ask_timeout_ms", &mut self.usage_timeout_ms);
         keys.take("controller_publish", &mut self.controller_publish);
+        keys.take_some("metrics_listen", &mut self.metrics_listen);
         keys.table("kubernetes", |keys| self.kubernetes.read(keys));
         self.encryption.read(keys);
         self.log.read(keys);
@@ -164,9 +193,10 @@ mod tests {
             driver_name: "a/b".to_owned(),
             schedulers: Vec::new(),
             create_timeout_ms: 0,
+            metrics_listen: Some("0.0.0.0:7480".to_owned()),
             ..Config::default()
         };
         let faults = config.validate().unwrap_err();
-        assert_eq!(faults.0.len(), 4, "{faults}");
+        assert_eq!(faults.0.len(), 5, "{faults}");
     }
 }

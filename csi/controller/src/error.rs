@@ -1,6 +1,6 @@
 //! Why a controller cannot start, or stopped by itself.
 
-use berth_process::{Faults, socket};
+use berth_process::{Faults, ListenError, socket};
 
 /// Why a controller cannot start, or stopped by itself.
 #[derive(Debug, thiserror::Error)]
@@ -11,6 +11,9 @@ pub enum Error {
     /// The socket is taken or cannot be made.
     #[error(transparent)]
     Listen(#[from] socket::Error),
+    /// The address for metrics is taken or not local.
+    #[error(transparent)]
+    Metrics(#[from] ListenError),
     /// The extender and the webhook cannot start.
     #[error(transparent)]
     Kubernetes(#[from] crate::kubernetes::Error),

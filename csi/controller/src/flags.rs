@@ -31,6 +31,9 @@ pub struct Flags {
     /// Register the CSI driver under this name [default: pmem-csi.intel.com]
     #[arg(long, value_name = "NAME")]
     pub driver_name: Option<String>,
+    /// Serve metrics and health over HTTP on this address
+    #[arg(long, value_name = "HOST:PORT")]
+    pub metrics_listen: Option<String>,
     /// The extender and the webhook.
     #[command(flatten)]
     pub kubernetes: kubernetes::Flags,
@@ -55,6 +58,7 @@ impl Flags {
             config.schedulers = flags.scheduler;
         }
         replace_some(&mut config.data_dir, flags.data_dir);
+        replace_some(&mut config.metrics_listen, flags.metrics_listen);
         replace(&mut config.csi_endpoint, flags.csi_endpoint);
         replace(&mut config.driver_name, flags.driver_name);
         flags.kubernetes.apply(&mut config.kubernetes);

@@ -15,6 +15,7 @@
 //! | [`webhook`] | marks pods for which the extender has to be called |
 //! | [`kubernetes`] | the API server's objects, the client that reads them, what a pod needs; options |
 //! | `https` | the server for extender and webhook, bounded in everything |
+//! | `metrics` | metrics, and health over HTTP |
 //! | [`config`], [`flags`] | its configuration and its command line |
 //! | [`server`], [`process`] | all of it, as one of several in a process or as one process |
 //!
@@ -28,6 +29,7 @@ pub mod extender;
 pub mod flags;
 mod https;
 pub mod kubernetes;
+mod metrics;
 pub mod process;
 pub mod server;
 pub mod webhook;

@@ -2,10 +2,13 @@
 //!
 //! Invariant: when it ends, it leaves nothing running.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use berth_domain::version::ServiceVersion;
+use berth_process::metrics::{self, GrpcRequests, Program, grpc};
 use berth_process::server::{self, Reflection};
-use berth_process::{BoxFuture, Faults, Shutdown, schedulers, socket};
+use berth_process::{BoxFuture, Faults, Shutdown, listening, schedulers, socket};
 use berth_proto::client::members::{Learner, learn_until};
 use berth_proto::client::{Dialer, SchedulerChannel};
 use berth_proto::csi::v1::controller_server::{self, ControllerServer};
@@ -19,6 +22,7 @@ use crate::config::Config;
 use crate::controller::{ControllerApi, IdentityApi, Settings};
 use crate::error::Error;
 use crate::kubernetes;
+use crate::metrics::Watched;
 
 /// The descriptors are those of all programs; only what is served here is listed.
 const REFLECTION: Reflection = Reflection {
@@ -27,6 +31,12 @@ const REFLECTION: Reflection = Reflection {
         identity_server::SERVICE_NAME,
         controller_server::SERVICE_NAME,
     ],
+};
+
+/// It behaves alike at every service version.
+const PROGRAM: Program = Program {
+    name: "berth-csi-controller",
+    service_version: ServiceVersion::CURRENT.0,
 };
 
 /// Runs one controller until `shutdown` is ready.
@@ -52,7 +62,12 @@ async fn serve(config: Config, mut shutdown: Shutdown) -> Result<(), Error> {
             Some(kubernetes::bind(options, driver, scheduler.clone()).await?)
         }
     };
+    let watch = match config.metrics_address() {
+        Some(listen) => Some(listening::bind(listen).await?.0),
+        None => None,
+    };
     let mut socket = socket::listen(&path)?;
+    let watched_scheduler = scheduler.clone();
     let api = ControllerApi::new(
         scheduler,
         Settings {
@@ -63,6 +78,7 @@ async fn serve(config: Config, mut shutdown: Shutdown) -> Result<(), Error> {
         },
     );
     let stopping = CancellationToken::new();
+    let encryption = tls.clone();
     let certificates = tls.map(|tls| tokio::spawn(tls.follow(stopping.clone())));
     let closing = stopping.clone().cancelled_owned();
     let mut learning = tokio::spawn(learn_until(learner, closing));
@@ -73,7 +89,18 @@ async fn serve(config: Config, mut shutdown: Shutdown) -> Result<(), Error> {
         .add_service(REFLECTION.v1alpha());
     let closing = stopping.clone().cancelled_owned();
     let incoming = socket.incoming();
-    let server = server::new(None, server::limits());
+    let requests = GrpcRequests::new(grpc::CSI.iter().copied().filter(is_served));
+    let server = server::new(None, server::limits()).counted(requests.clone());
+    let watched = Watched {
+        requests,
+        held: server.bounds().clone(),
+        scheduler: watched_scheduler,
+    };
+    let watching = watch.map(|listener| {
+        let stop = stopping.clone();
+        let watched = Arc::new(watched);
+        tokio::spawn(metrics::serve(listener, encryption, PROGRAM, watched, stop))
+    });
     let mut server = tokio::spawn(server.serve_socket(routes, incoming, closing));
     tracing::info!(endpoint = config.csi_endpoint, "serving");
     let stopped = stopping.clone().cancelled_owned();
@@ -89,14 +116,20 @@ async fn serve(config: Config, mut shutdown: Shutdown) -> Result<(), Error> {
     stopping.cancel();
     server::join_or_abort(&mut server).await;
     server::join_or_abort(&mut learning).await;
-    if let Some(mut answering) = answering {
-        server::join_or_abort(&mut answering).await;
+    for task in [answering, watching].into_iter().flatten() {
+        let mut task = task;
+        server::join_or_abort(&mut task).await;
     }
     if let Some(mut certificates) = certificates {
         server::join_or_abort(&mut certificates).await;
     }
     tracing::info!("stopped");
     ended
+}
+
+/// Returns whether a method is one of this program.
+fn is_served((service, _): &(&str, &str)) -> bool {
+    REFLECTION.served.contains(service)
 }
 
 /// Waits for the end of a task that should not end; for ever where there is none.
