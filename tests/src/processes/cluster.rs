@@ -213,6 +213,7 @@ pub struct Builder {
     certified: bool,
     given: Option<usize>,
     gated: bool,
+    watched: bool,
 }
 
 impl Builder {
@@ -281,6 +282,13 @@ impl Builder {
         self
     }
 
+    /// Has every part serve its metrics and its health.
+    #[must_use]
+    pub fn watched(mut self) -> Self {
+        self.watched = true;
+        self
+    }
+
     /// Gives everybody a certificate.
     #[must_use]
     pub fn certified(mut self) -> Self {
@@ -315,6 +323,7 @@ impl Builder {
             schedulers_made: 0,
             given: self.given,
             gated: self.gated,
+            watched: self.watched,
             gate: None,
             begin_at: self.service_version.map(|version| version.to_string()),
             folder,
@@ -356,6 +365,7 @@ pub struct Cluster {
     /// How many of the schedulers' addresses the other parts are given; all if absent.
     given: Option<usize>,
     gated: bool,
+    watched: bool,
     /// The gate that the scheduler advertises, until it is taken.
     gate: Option<Gate>,
     /// The service version at which parts are started, while the first ones are.
@@ -381,6 +391,7 @@ impl Cluster {
             certified: false,
             given: None,
             gated: false,
+            watched: false,
         }
     }
 
@@ -590,7 +601,11 @@ impl Cluster {
         let certified = files.iter().flat_map(certs::flags);
         let words = arguments.iter().cloned().chain(certified);
         let words = words.flat_map(|(flag, value)| [flag.to_owned(), value]);
-        Part::new(program, name, address, words.collect(), log)
+        let part = Part::new(program, name, address, words.collect(), log);
+        match self.watched {
+            true => part.watched(self.free_address()),
+            false => part,
+        }
     }
 
     /// Returns the schedulers' addresses as `--scheduler` takes them.

@@ -15,6 +15,7 @@
 //! | [`Traffic`] | users who boot, move and delete without end |
 //! | [`mod@bench`] | single programs with wrong input |
 //! | [`verdict`] | what must hold of every cluster at any time, read through the API |
+//! | [`scrape`] | metrics and health as those who watch a program read them |
 //! | [`grpcurl`] | a stand-in for the command of that name |
 //!
 //! What it is not: the lab. All processes share one network, so nothing here can cut a cable.
@@ -36,6 +37,7 @@ mod load;
 mod part;
 mod process;
 mod programs;
+pub mod scrape;
 mod traffic;
 pub mod verdict;
 

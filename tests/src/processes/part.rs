@@ -13,6 +13,8 @@ pub struct Part {
     pub name: String,
     /// The address that it serves.
     pub address: String,
+    /// Where its metrics and its health are served, if they are.
+    pub watch: Option<String>,
     /// Its program.
     program: &'static str,
     /// What it is started with each time.
@@ -34,6 +36,7 @@ impl Part {
         Self {
             name,
             address,
+            watch: None,
             program,
             arguments,
             log,
@@ -51,6 +54,26 @@ impl Part {
         let at = self.arguments.iter().position(|word| word == option);
         let at = at.unwrap_or_else(|| panic!("{} has no {option}", self.name));
         value.clone_into(&mut self.arguments[at + 1]);
+    }
+
+    /// Has metrics and health served there.
+    pub(super) fn watched(mut self, address: String) -> Self {
+        self.arguments
+            .extend(["--metrics-listen".to_owned(), address.clone()]);
+        self.watch = Some(address);
+        self
+    }
+
+    /// Returns where its metrics and its health are served.
+    ///
+    /// # Panics
+    ///
+    /// When they are not.
+    #[track_caller]
+    #[must_use]
+    pub fn watch(&self) -> &str {
+        let watch = self.watch.as_deref();
+        watch.unwrap_or_else(|| panic!("{} is not watched", self.name))
     }
 
     /// Runs its program with its arguments and more of them to its end.

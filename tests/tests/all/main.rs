@@ -19,6 +19,7 @@ mod gate;
 mod history;
 mod host_check;
 mod learnt_schedulers;
+mod metrics;
 mod offline;
 mod placement_cli;
 mod processes;
