@@ -225,7 +225,7 @@ mod tests {
     fn a_decision_is_counted_when_it_ends_or_is_dropped() {
         let decisions = Decisions::default();
         let action = Action::Plain(Command::DeleteFlavor {
-            name: FlavorName::new("small").unwrap(),
+            flavor: FlavorName::new("small").unwrap(),
         });
         decisions.begin(&action).end(End::Refused);
         drop(decisions.begin(&action));
