@@ -40,6 +40,8 @@ pub enum Need {
     PersistentMemory,
     /// A client of HTTPS that is not ours.
     Curl,
+    /// Prometheus, and the program that checks metrics and rules for it.
+    Prometheus,
     /// Loop devices, and mounts in the machine's own namespace.
     LoopDevices,
     /// A file system of its own that is soon full.
@@ -115,6 +117,9 @@ impl Need {
             Self::Nodes => super::nodes::prerequisites(),
             Self::PersistentMemory => super::nodes::prerequisites_of_memory(),
             Self::Curl => require_program("curl"),
+            Self::Prometheus => ["prometheus", "promtool"]
+                .into_iter()
+                .try_for_each(require_program),
             Self::LoopDevices => super::loop_device::prerequisites(),
             Self::SmallDisk => SmallDisk::make().map(drop),
             Self::CsiSanity => csi_sanity(),
@@ -134,6 +139,7 @@ impl Need {
             | Self::TwoCpus
             | Self::PlacementSuite
             | Self::Curl
+            | Self::Prometheus
             | Self::LoopDevices
             | Self::SmallDisk
             | Self::CsiSanity => false,

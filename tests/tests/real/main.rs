@@ -31,6 +31,7 @@ mod placement_import;
 mod placement_suite;
 mod pmem;
 mod process_tree;
+mod prometheus;
 mod site;
 mod system;
 mod three_machines;
@@ -41,7 +42,7 @@ use std::process::ExitCode;
 
 use berth_tests::lab::Need::{
     CsiSanity, Curl, FileSystems, Hypervisor, Libvirt, LoopDevices, Namespaces, Nodes,
-    PersistentMemory, PlacementSuite, QemuImg, SmallDisk, TwoCpus,
+    PersistentMemory, PlacementSuite, Prometheus, QemuImg, SmallDisk, TwoCpus,
 };
 use harness::{ROLE, Test};
 
@@ -77,6 +78,11 @@ const TESTS: &[Test] = &[
     test!(tls::the_documented_setup_starts, [Namespaces]),
     test!(tls::the_rest_api_asks_for_certificates, [Curl]),
     test!(tls::kubernetes_calls_a_controller_over_https, [Curl]),
+    test!(tls::metrics_require_certificates, [Curl]),
+
+    test!(prometheus::promtool_finds_no_fault_in_any_scrape, [Prometheus]),
+    test!(prometheus::prometheus_scrapes_three_schedulers, [Prometheus]),
+    test!(prometheus::every_alert_fires_and_has_a_runbook, [Prometheus]),
 
     test!(full_disk::a_full_disk_is_told_at_the_start, [SmallDisk]),
 
