@@ -21,6 +21,7 @@ use berth_domain::operation::{Kind, Operation, Outcome};
 use berth_domain::{claim, migration, vm};
 use berth_process::metrics::{Definition, Exposition, Label};
 use berth_replication::Retained;
+use berth_replication::runtime::in_background;
 use berth_state::State;
 use tokio::task::spawn_blocking;
 
@@ -509,7 +510,7 @@ impl Latest {
         let state = context.stale(Clone::clone).await.ok()?;
         let now = context.time_by_now(&state);
         let at = Instant::now();
-        let counted = spawn_blocking(move || Census::of(&state, now));
+        let counted = spawn_blocking(move || in_background(|| Census::of(&state, now)));
         // A panic is in the log; the next count may not have it.
         let census = counted.await.ok()?;
         let took = at.elapsed();

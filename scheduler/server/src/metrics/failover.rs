@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use berth_decide::verify::{Survey, survey};
 use berth_process::metrics::{Definition, Exposition};
+use berth_replication::runtime::in_background;
 use berth_selection::failover::Budget;
 use tokio::task::spawn_blocking;
 
@@ -80,7 +81,8 @@ impl Failover {
             worked = Instant::now();
             stopping.is_cancelled()
         };
-        let surveyed = spawn_blocking(move || survey(&state, Budget::default(), &mut pause));
+        let surveyed =
+            spawn_blocking(move || in_background(|| survey(&state, Budget::default(), &mut pause)));
         // A panic is in the log.
         match surveyed.await.ok()? {
             Ok(survey) => survey,
