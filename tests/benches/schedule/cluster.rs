@@ -109,18 +109,12 @@ impl Cluster {
         self.members.len()
     }
 
-    /// Returns how much processor time the members have used, in milliseconds.
-    pub(crate) fn cpu_ms(&self) -> f64 {
-        let used = |member: &Child| {
-            let stat = std::fs::read_to_string(format!("/proc/{}/stat", member.id())).ok()?;
-            let (_, fields) = stat.rsplit_once(')')?;
-            let mut fields = fields.split_whitespace().skip(11);
-            let ticks: f64 =
-                fields.next()?.parse::<f64>().ok()? + fields.next()?.parse::<f64>().ok()?;
-            // Linux counts in hundredths of a second for whoever reads.
-            Some(ticks * 10.0)
-        };
-        self.members.iter().filter_map(used).sum()
+    /// Returns how much processor time each member has used, in milliseconds.
+    pub(crate) fn cpu_ms(&self) -> Vec<f64> {
+        let members = self.members.iter();
+        members
+            .map(|member| cpu_ms(&member.id().to_string()))
+            .collect()
     }
 
     /// Waits until so many members vote.
@@ -161,6 +155,20 @@ impl Cluster {
         let endpoint = Endpoint::from_shared(url.to_owned())?;
         Ok(endpoint.connect_with_connector(connector).await?)
     }
+}
+
+/// Returns how much processor time a process has used, in milliseconds; 0 of one that is gone.
+pub(crate) fn cpu_ms(process: &str) -> f64 {
+    let used = || {
+        let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+        let (_, fields) = stat.rsplit_once(')')?;
+        let mut fields = fields.split_whitespace().skip(11);
+        let ticks: f64 =
+            fields.next()?.parse::<f64>().ok()? + fields.next()?.parse::<f64>().ok()?;
+        // Linux counts in hundredths of a second for whoever reads.
+        Some(ticks * 10.0)
+    };
+    used().unwrap_or(0.0)
 }
 
 fn spawn(arguments: &[OsString], more: &[String]) -> anyhow::Result<Child> {

@@ -115,16 +115,27 @@ async fn phases(
     let time = Duration::from_secs(options.seconds);
     for (index, &clients) in options.clients.iter().enumerate() {
         eprintln!("measuring with {clients} clients");
-        let before = cluster.cpu_ms();
+        let before = used(cluster);
         let (figures, vms) = load.schedule(clients, time).await?;
         // How busy the machine is otherwise changes the rate, and hardly this.
-        let each = (cluster.cpu_ms() - before) / f64::max(1.0, vms.len() as f64);
+        let each: Vec<f64> = used(cluster)
+            .iter()
+            .zip(before)
+            .map(|(after, before)| (after - before) * 1000.0 / f64::max(1.0, vms.len() as f64))
+            .collect();
         let members = cluster.len();
         report::row(name, members, clients, &figures, puts.get(index).copied());
-        println!("  {each:.3} ms of processor time of the members for each");
+        report::cpu(&each);
         load.release(vms).await?;
     }
     Ok(())
+}
+
+/// Returns the processor time that each member and then the clients have used, in milliseconds.
+fn used(cluster: &cluster::Cluster) -> Vec<f64> {
+    let mut used = cluster.cpu_ms();
+    used.push(cluster::cpu_ms("self"));
+    used
 }
 
 /// Returns the folder of the build: on the disk that is to be measured, not in memory.

@@ -27,3 +27,18 @@ pub(crate) fn row(
         figures.failures,
     );
 }
+
+/// Prints the processor time of each decision: of each member, the leader being the one with most, and
+/// of all clients, in microseconds.
+pub(crate) fn cpu(each: &[f64]) {
+    let Some((clients, members)) = each.split_last() else {
+        return;
+    };
+    let mut members = members.to_vec();
+    members.sort_by(|a, b| b.total_cmp(a));
+    let members: Vec<_> = members.iter().map(|us| format!("{us:.0}")).collect();
+    println!(
+        "  processor time of each, in microseconds: members {}, clients {clients:.0}",
+        members.join(" + ")
+    );
+}
