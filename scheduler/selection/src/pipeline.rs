@@ -166,9 +166,8 @@ impl<'a> Search<'a> {
     /// those of a class that the guest does not suit.
     fn attempt(&mut self, at: usize) -> Option<Choice> {
         let view = &self.table.views[at];
-        let likeness = self.table.likenesses[at];
         if self.request.excluded.contains(&view.host.name)
-            || self.refused.contains(&likeness)
+            || self.is_like_refused(view)
             || self.classes.get(&view.class()) == Some(&false)
             || self.applicant.check_host(view).is_err()
         {
@@ -180,7 +179,7 @@ impl<'a> Search<'a> {
             let applicant = &self.applicant;
             let classes = self.classes.entry(view.class());
             classes.or_insert_with(|| applicant.suits_class(view));
-            self.refused.insert(likeness);
+            self.refused.insert(view.likeness());
         }
         Some(Choice {
             host: view.host.name.clone(),
@@ -190,6 +189,12 @@ impl<'a> Search<'a> {
             ranking: Vec::new(),
             warnings: Vec::new(),
         })
+    }
+
+    /// Returns whether a host that is like this one refused. The view computes its likeness when it is
+    /// first read, and most choices take the first host that they try.
+    fn is_like_refused(&self, view: &HostView) -> bool {
+        !self.refused.is_empty() && self.refused.contains(&view.likeness())
     }
 
     /// Returns how many hosts are tried, where one on which functions are far has been found or not.

@@ -18,7 +18,6 @@ pub(crate) struct Row {
     headroom: CellHeadroom,
     devices: Devices,
     facts: Facts,
-    likeness: u64,
     view: Arc<HostView>,
 }
 
@@ -30,8 +29,6 @@ pub(crate) struct Table {
     pub(crate) headroom: Vec<CellHeadroom>,
     pub(crate) devices: Vec<Devices>,
     pub(crate) facts: Vec<Facts>,
-    /// [`HostView::likeness`].
-    pub(crate) likenesses: Vec<u64>,
     pub(crate) views: Vec<Arc<HostView>>,
 }
 
@@ -45,7 +42,6 @@ impl Table {
         self.headroom.push(CellHeadroom::of(view));
         self.devices.push(self.kinds.count(view));
         self.facts.push(Facts::of(view));
-        self.likenesses.push(view.likeness());
         self.views.push(Arc::clone(view));
     }
 
@@ -58,7 +54,6 @@ impl Table {
         self.offers[at] = Lanes::offered(&view.headroom);
         self.headroom[at] = CellHeadroom::of(view);
         self.facts[at] = Facts::of(view);
-        self.likenesses[at] = view.likeness();
     }
 
     /// Takes a host, and returns what was read of it before: [`Self::restore`] costs nothing.
@@ -81,7 +76,6 @@ impl Table {
         self.headroom[at] = row.headroom;
         self.devices[at] = row.devices;
         self.facts[at] = row.facts;
-        self.likenesses[at] = row.likeness;
         self.views[at] = row.view;
     }
 
@@ -91,7 +85,6 @@ impl Table {
             headroom: self.headroom[at],
             devices: self.devices[at],
             facts: self.facts[at],
-            likeness: self.likenesses[at],
             view: Arc::clone(&self.views[at]),
         }
     }
@@ -102,7 +95,6 @@ impl Table {
         self.headroom.swap_remove(at);
         self.devices.swap_remove(at);
         self.facts.swap_remove(at);
-        self.likenesses.swap_remove(at);
         self.views.swap_remove(at);
     }
 }

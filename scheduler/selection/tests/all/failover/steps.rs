@@ -14,7 +14,10 @@ fn picture(fleet: &Fleet) -> String {
         let guests: Vec<&FleetGuest> = fleet.guests_at(at).map(|guest| &**guest).collect();
         let demands = guests.iter().map(|guest| fleet.demand(guest));
         let demands: Vec<_> = demands.collect();
-        format!("{:?}\n{guests:?}\n{demands:?}\n", fleet.views()[at])
+        let view = &fleet.views()[at];
+        // Whether they were read before is no part of it.
+        let _ = (view.class(), view.likeness());
+        format!("{view:?}\n{guests:?}\n{demands:?}\n")
     });
     let mut hosts: Vec<String> = hosts.collect();
     hosts.sort();
