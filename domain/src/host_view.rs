@@ -17,6 +17,7 @@ use crate::host_rule::HostRule;
 use crate::inventory::Inventory;
 use crate::memory::{Books, Taken};
 use crate::numa::outline::{self, PoolHeadroom};
+use crate::numa::usage;
 use crate::numa::{Ground, HostUsage, Limits, Outline};
 use crate::reality::Unknown;
 use crate::resource::{ResourceClass, Trait};
@@ -284,7 +285,7 @@ impl HostView {
         add(&mut self.used, &claim.resources);
         self.memory.add(self.memory_of(claim));
         self.change_usage(|usage, topology| usage.add(topology, &claim.assignment));
-        self.refresh();
+        self.refresh_of(&[claim]);
     }
 
     /// Gives back what [`Self::place`] took.
@@ -311,7 +312,7 @@ impl HostView {
                 usage.remove(topology, &claim.assignment);
             }
         });
-        self.refresh();
+        self.refresh_of(claims);
     }
 
     /// Takes what another consumer takes of the host's provider.
@@ -437,7 +438,32 @@ impl HostView {
         self.used.get(class).copied().unwrap_or(0)
     }
 
+    /// Recomputes what follows from the rest.
     fn refresh(&mut self) {
+        let limits = self.limits();
+        let topology = &self.host.report.topology;
+        self.outline.refresh(topology, &self.usage, &limits);
+        self.sum_up();
+    }
+
+    /// As [`Self::refresh`], where these claims were added or taken away and nothing else changed: the
+    /// cells that they have nothing of are as they were.
+    fn refresh_of(&mut self, claims: &[&Claim]) {
+        if self.claimed.is_some() {
+            // What unknown guests hold was summed up again.
+            return self.refresh();
+        }
+        let limits = self.limits();
+        let topology = &self.host.report.topology;
+        let assignments = claims.iter().map(|claim| &claim.assignment);
+        let positions = assignments.flat_map(|taken| usage::positions(topology, taken));
+        self.outline
+            .refresh_cells(topology, &self.usage, &limits, positions);
+        self.sum_up();
+    }
+
+    /// Computes the summary; the outline is up to date.
+    fn sum_up(&mut self) {
         let (vcpu, vcpu_load) = self.counted(&ResourceClass::vcpu());
         let (pcpu, pcpu_load) = self.counted(&ResourceClass::pcpu());
         let (memory_mib, memory_load) = self.counted(&ResourceClass::memory_mb());
@@ -458,8 +484,6 @@ impl HostView {
             disk_load,
             ..Headroom::default()
         };
-        let limits = self.limits();
-        self.outline.refresh(topology, &self.usage, &limits);
         for cell in &self.outline.cells {
             headroom.add_cell(cell, self.outline.pools(cell));
         }

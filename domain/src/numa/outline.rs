@@ -3,7 +3,8 @@
 //! It is made from a host's shape, its usage and its limits, and kept beside them, so that a
 //! decision over many hosts reads a few numbers of each instead of sets of CPUs.
 //!
-//! Invariant: it follows from these three alone; [`Outline::refresh`] after every change of them.
+//! Invariant: it follows from these three alone; [`Outline::refresh`] after every change of them, or
+//! `refresh_cells` where only the usage of some cells changed.
 
 use serde::{Deserialize, Serialize};
 
@@ -170,6 +171,39 @@ impl Outline {
             self.cells.push(headroom);
             self.has_common_cpus |= !cell.shared.is_disjoint(&cell.dedicated);
         }
+        self.count_pci(topology, usage);
+    }
+
+    /// Recomputes what is said of the cells at these positions, and the free PCI functions of all: the
+    /// usage of no other cell changed since, and neither did the shape nor the limits.
+    ///
+    /// # Panics
+    ///
+    /// When a position is not of this shape.
+    pub(crate) fn refresh_cells(
+        &mut self,
+        topology: &HostTopology,
+        usage: &HostUsage,
+        limits: &Limits,
+        positions: impl Iterator<Item = usize>,
+    ) {
+        for position in positions {
+            let (cell, used) = (&topology.cells()[position], &usage.cells[position]);
+            let CellHeadroom { pools: range, .. } = self.cells[position];
+            let kept = &mut self.pools[range.0 as usize..range.1 as usize];
+            for (kept, pool) in kept.iter_mut().zip(pools(cell, used, limits)) {
+                *kept = pool;
+            }
+            self.cells[position] = cell_headroom(cell, used, limits, range);
+        }
+        for cell in &mut self.cells {
+            cell.pci = 0;
+        }
+        self.count_pci(topology, usage);
+    }
+
+    /// Counts the free PCI functions of each cell; none are counted yet.
+    fn count_pci(&mut self, topology: &HostTopology, usage: &HostUsage) {
         for device in topology.pci() {
             let position = device.cell.and_then(|cell| topology.position(cell));
             if let Some(position) = position.filter(|_| !usage.pci.contains(&device.address)) {

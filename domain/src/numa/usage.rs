@@ -128,6 +128,14 @@ fn each<'a>(
     })
 }
 
+/// Returns the positions of the host cells that an assignment takes something of.
+pub(crate) fn positions<'a>(
+    topology: &'a HostTopology,
+    assignment: &'a Assignment,
+) -> impl Iterator<Item = usize> + 'a {
+    each(topology, assignment).map(|(position, _)| position)
+}
+
 /// What is taken from the cells of a host, by position of the cells in its topology.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct HostUsage {
