@@ -203,7 +203,7 @@ fn entry_lines(entry: &Entry) -> Vec<String> {
         let about = audit::about(&request.request);
         let method = &request.request.method;
         lines.push(line("request", &format!("{method} {about}")));
-        lines.extend(request.request.choice.as_ref().map(chosen));
+        lines.extend(request.request.choice.as_deref().map(chosen));
         if let Outcome::Refused(refusal) = &request.outcome {
             let why = format!("{}: {}", refusal.reason, refusal.message);
             lines.push(line("refused", &why));

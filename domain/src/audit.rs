@@ -6,6 +6,9 @@
 //! Invariant: bounded. A summary has at most [`SUMMARY_MAX`] bytes, a choice lists at most
 //! [`RANKED_MAX`] hosts, a refusal is bounded by itself.
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::id::{OperationId, RequestId, TimeMs};
@@ -32,7 +35,7 @@ pub struct RequestSummary {
     /// Its other parameters, as `flavor=small`.
     pub summary: String,
     /// How the host was chosen, where one was.
-    pub choice: Option<Chosen>,
+    pub choice: Option<Arc<Chosen>>,
 }
 
 /// A host that was chosen, and why that one.
@@ -63,7 +66,7 @@ pub struct Ranked {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Points {
     /// The weigher, as `load`.
-    pub weigher: String,
+    pub weigher: Cow<'static, str>,
     /// Its value from 0 to 65,535, times its weight.
     pub points: u32,
 }
@@ -74,6 +77,17 @@ impl Ranked {
     pub fn sum(&self) -> u64 {
         self.points.iter().map(|p| u64::from(p.points)).sum()
     }
+}
+
+/// The weighers, by the names that are recorded.
+const WEIGHERS: [&str; 5] = ["load", "numa", "fragmentation", "pci", "soft_affinity"];
+
+/// Returns the name of a weigher as it is kept: of one that this build knows without a copy, since every
+/// placement has a dozen.
+#[must_use]
+pub fn weigher_name(name: String) -> Cow<'static, str> {
+    let known = WEIGHERS.iter().find(|known| **known == name);
+    known.map_or(Cow::Owned(name), |known| Cow::Borrowed(known))
 }
 
 /// What was decided.

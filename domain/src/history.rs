@@ -101,12 +101,14 @@ mod tests {
 
     fn audited(vm: Option<&str>, host: Option<&str>, chosen: Option<&str>) -> Record {
         let name = |text: &str| HostName::new(text).unwrap();
-        let choice = chosen.map(|host| Chosen {
-            host: name(host),
-            hosts: 1,
-            passed: 1,
-            tried: 1,
-            ranking: Vec::new(),
+        let choice = chosen.map(|host| {
+            Arc::new(Chosen {
+                host: name(host),
+                hosts: 1,
+                passed: 1,
+                tried: 1,
+                ranking: Vec::new(),
+            })
         });
         Record::Audit(Arc::new(audit::Entry {
             revision: 7,

@@ -1,7 +1,10 @@
 //! Entries of the audit.
 
+use std::sync::Arc;
+
 use berth_domain::audit::{
     Chosen, Entry, Outcome, Points, RANKED_MAX, Ranked, Refused, RequestSummary, SUMMARY_MAX,
+    weigher_name,
 };
 
 use super::field::{self, Invalid};
@@ -49,7 +52,7 @@ impl From<&RequestSummary> for v1::RequestSummary {
             vm: field::name_or_empty(request.vm.as_ref()),
             host: field::name_or_empty(request.host.as_ref()),
             summary: request.summary.clone(),
-            choice: request.choice.as_ref().map(Into::into),
+            choice: request.choice.as_deref().map(Into::into),
         }
     }
 }
@@ -64,7 +67,7 @@ impl TryFrom<v1::RequestSummary> for RequestSummary {
             vm: field::optional_name(&wire.vm, "vm")?,
             host: field::optional_name(&wire.host, "host")?,
             summary: field::text(wire.summary, "summary", SUMMARY_MAX)?,
-            choice: field::optional(wire.choice, "choice")?,
+            choice: field::optional(wire.choice, "choice")?.map(Arc::new),
         })
     }
 }
@@ -98,7 +101,7 @@ impl TryFrom<v1::Chosen> for Chosen {
 impl From<&Ranked> for v1::RankedHost {
     fn from(ranked: &Ranked) -> Self {
         let points = ranked.points.iter().map(|p| v1::Points {
-            weigher: p.weigher.clone(),
+            weigher: p.weigher.to_string(),
             points: p.points,
         });
         Self {
@@ -124,7 +127,7 @@ impl TryFrom<v1::Points> for Points {
 
     fn try_from(wire: v1::Points) -> Result<Self, Invalid> {
         Ok(Self {
-            weigher: field::required_text(wire.weigher, "weigher", WORD_MAX)?,
+            weigher: weigher_name(field::required_text(wire.weigher, "weigher", WORD_MAX)?),
             points: wire.points,
         })
     }
@@ -213,7 +216,7 @@ mod tests {
         let ranked = |host: &str, points| Ranked {
             host: HostName::new(host).unwrap(),
             points: vec![Points {
-                weigher: "load".to_owned(),
+                weigher: "load".into(),
                 points,
             }],
         };
@@ -223,13 +226,13 @@ mod tests {
             vm: Some(VmName::new("a").unwrap()),
             host: None,
             summary: "flavor=small".to_owned(),
-            choice: Some(Chosen {
+            choice: Some(Arc::new(Chosen {
                 host: HostName::new("h1").unwrap(),
                 hosts: 9,
                 passed: 3,
                 tried: 1,
                 ranking: vec![ranked("h1", 7), ranked("h2", 5)],
-            }),
+            })),
         }
     }
 

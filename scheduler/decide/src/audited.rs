@@ -5,6 +5,7 @@
 //! are not recorded; the outcome of an operation is in its own record.
 
 use std::fmt::Display;
+use std::sync::Arc;
 
 use berth_domain::audit::{Chosen, RequestSummary, shortened};
 use berth_domain::name::{HostName, VmName};
@@ -97,7 +98,7 @@ pub fn audit_record(request: &DecisionRequest, choice: Option<&Choice>) -> Optio
         vm: summary.vm.cloned(),
         host: summary.host.cloned(),
         summary: shortened(summary.text),
-        choice: choice.map(chosen),
+        choice: choice.map(chosen).map(Arc::new),
     })
 }
 

@@ -7,6 +7,7 @@
 //! hosts, as the leader writes it; the audit is full, so that each entry pushes one out.
 
 use std::hint::black_box;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use berth_domain::audit::{Chosen, Points, Ranked, RequestSummary};
@@ -77,7 +78,7 @@ fn noted(number: u64) -> Box<RequestSummary> {
         host: host_name(&format!("h{}", (number + place) % HOSTS)),
         points: ["load", "numa", "pci", "fragmentation"]
             .map(|weigher| Points {
-                weigher: weigher.to_owned(),
+                weigher: weigher.into(),
                 points: 6_553_500,
             })
             .to_vec(),
@@ -88,13 +89,13 @@ fn noted(number: u64) -> Box<RequestSummary> {
         vm: Some(vm_name(&format!("vm{number}"))),
         host: None,
         summary: "flavor=pinned".to_owned(),
-        choice: Some(Chosen {
+        choice: Some(Arc::new(Chosen {
             host: host_name(&format!("h{}", number % HOSTS)),
             hosts: 1_000,
             passed: 1_000,
             tried: 1,
             ranking: (0..4).map(ranked).collect(),
-        }),
+        })),
     })
 }
 

@@ -40,7 +40,7 @@ fn noted(key: &berth_state::command::RequestKey) -> RequestSummary {
     let ranked = |host: &str| Ranked {
         host: host_name(host),
         points: vec![Points {
-            weigher: "load".to_owned(),
+            weigher: "load".into(),
             points: 65_535,
         }],
     };
@@ -50,12 +50,14 @@ fn noted(key: &berth_state::command::RequestKey) -> RequestSummary {
         vm: odd.then(|| vm_name("a")),
         host: (!odd).then(|| host_name("h1")),
         summary: "flavor=small".to_owned(),
-        choice: odd.then(|| Chosen {
-            host: host_name("h2"),
-            hosts: 9,
-            passed: 3,
-            tried: 1,
-            ranking: vec![ranked("h2"), ranked("h1")],
+        choice: odd.then(|| {
+            Arc::new(Chosen {
+                host: host_name("h2"),
+                hosts: 9,
+                passed: 3,
+                tried: 1,
+                ranking: vec![ranked("h2"), ranked("h1")],
+            })
         }),
     }
 }

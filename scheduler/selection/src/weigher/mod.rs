@@ -109,7 +109,7 @@ impl Weighing {
         self.for_each_weigher(place, facts, left, |weigher, weight, value| {
             if weight > 0 {
                 all.push(Points {
-                    weigher: weigher.to_owned(),
+                    weigher: weigher.into(),
                     points: u32::from(weight) * u32::from(value),
                 });
             }
