@@ -13,6 +13,7 @@
 //! | [`command`] | envelopes with their commands |
 //! | [`key`] | what names a row |
 //! | [`outcome`] | what came of a command, for another member and for a retry |
+//! | [`recent_rows`] | the rows that were written last, as they are stored |
 //! | [`row`] | rows and changes of rows |
 //! | [`request`] | remembered requests, a row with parts of its own |
 
@@ -20,6 +21,7 @@ pub mod admit;
 pub mod command;
 pub mod key;
 pub mod outcome;
+pub mod recent_rows;
 pub mod request;
 pub mod row;
 
@@ -27,6 +29,7 @@ pub use admit::admit;
 pub use command::{decode_command, encode_command};
 pub use key::{Watched, decode_watched_key, encode_key, table_name};
 pub use outcome::{decode_outcome, encode_outcome};
+pub use recent_rows::RecentRows;
 pub use row::{decode_row, decode_value, encode_change, encode_row};
 
 use berth_proto::convert::Invalid;

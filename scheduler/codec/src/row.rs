@@ -65,7 +65,7 @@ pub fn decode_value(value: Bytes) -> Result<Row, CodecError> {
     read(wire).map_err(|source| CodecError::Field { what, source })
 }
 
-fn encode_value(row: &Row) -> Bytes {
+pub(super) fn encode_value(row: &Row) -> Bytes {
     let wire = match row {
         Row::Header(row) => Wire::Header(write_header(row)),
         Row::Host(row) => Wire::Host((&**row).into()),

@@ -2,9 +2,10 @@
 //!
 //! It adds nothing to what a command does; see [`berth_state`]. Beside the state it keeps the
 //! table of hosts from which hosts are chosen. That table only makes choosing faster: it is
-//! brought up to the state whenever one is chosen, and is not copied with the state.
+//! brought up to the state whenever one is chosen, and is not copied with the state; nor are the rows
+//! that were written last, which save encoding them again.
 
-use berth_codec::{self as codec, CodecError};
+use berth_codec::{self as codec, CodecError, RecentRows};
 use berth_decide::{Decision, DecisionRequest, HostTable, decide_with};
 use berth_domain::id::TimeMs;
 use berth_domain::refusal::Refusal;
@@ -34,6 +35,7 @@ pub struct Machine {
     /// What newer members write is not read: this one does not know what it means.
     level: Level,
     hosts: HostTable,
+    recent: RecentRows,
 }
 
 impl Clone for Machine {
@@ -54,6 +56,7 @@ impl Machine {
             state,
             level,
             hosts: HostTable::default(),
+            recent: RecentRows::default(),
         }
     }
 
@@ -178,7 +181,9 @@ impl berth_replication::Machine for Machine {
 
     fn apply(&mut self, index: u64, command: &Envelope) -> Applied<Self::Outcome> {
         let applied = self.state.apply(index, command);
-        let changes: Vec<_> = applied.changes.iter().map(codec::encode_change).collect();
+        let recent = &mut self.recent;
+        let changes = applied.changes.iter();
+        let changes: Vec<_> = changes.map(|change| recent.encode_change(change)).collect();
         #[cfg(debug_assertions)]
         self.expect_old_rows(&changes);
         Applied {
