@@ -139,6 +139,13 @@ impl Format {
 
 impl Message {
     fn field(&self, number: u32) -> Result<&Field, Fault> {
+        // Most messages have all numbers from 1 on, and this is called for each field of each command.
+        let expected = (number as usize).wrapping_sub(1);
+        if let Some((found, field)) = self.fields.get(expected)
+            && *found == number
+        {
+            return Ok(field);
+        }
         let at = self.fields.binary_search_by_key(&number, |(n, _)| *n);
         let at = at.map_err(|_| Fault::Field {
             message: self.name.clone(),
