@@ -141,7 +141,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that may import anything: the command embeds the whole system, the tests look at it.
-const ABOVE_ALL: &[&str] = &["berth-cli", "berth-simulation", "berth-tests"];
+const ABOVE_ALL: &[&str] = &[
+    "berth-cli",
+    "berth-price",
+    "berth-simulation",
+    "berth-tests",
+];
 
 /// Helpers of tests and benchmarks. Only `berth-tests` and dev-dependencies may import it.
 const TESTKIT: &str = "berth-testkit";

@@ -1,0 +1,1 @@
+//! What a decision costs: a test, `tests/price`, and nothing else.
