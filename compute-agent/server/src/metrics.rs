@@ -51,7 +51,7 @@ static HEARTBEATS: Definition = Definition::counter(
 static REGISTERED: Definition = Definition::gauge(
     "berth_agent_registered",
     &[],
-    "Whether the scheduler knows this run of the agent.",
+    "Whether the scheduler knows this run of the agent, as it was heard last.",
 );
 static TICK_AGE: Definition = Definition::gauge(
     "berth_agent_tick_age_seconds",

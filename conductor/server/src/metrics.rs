@@ -64,7 +64,7 @@ static TRANSFER: Definition = Definition::histogram(
 static REGISTERED: Definition = Definition::gauge(
     "berth_conductor_registered",
     &[],
-    "Whether this conductor is registered with the scheduler.",
+    "Whether this conductor is registered with the scheduler, as it was heard last.",
 );
 
 /// How long a scheduler may take to answer a probe.
