@@ -90,7 +90,7 @@ fn draft(path: &Path, force: bool) -> Result<Draft, Refusal> {
         let refusal = Refusal::new(Code::InvalidArgument, "FILE_NEEDED", message);
         return Err(refusal.with_hint("name a file, or leave it out for berth-support.tar"));
     }
-    if !force && path.symlink_metadata().is_ok() {
+    if !force && path.symlink_metadata().is_ok_and(|there| there.is_file()) {
         let refusal = refused(&io::ErrorKind::AlreadyExists.into());
         return Err(refusal.with_hint("name another file, or replace this one with --force"));
     }

@@ -7,30 +7,30 @@ use berth_backup::{ReadError, VerifyError};
 use berth_domain::refusal::{Code, Refusal};
 use berth_process::error_chain;
 
-/// Returns the refusal of a file that the operating system does not give.
+/// Returns the refusal of a file that the operating system does not give; `what` was done to it, as
+/// `opened`.
 pub(crate) fn of_file(what: &str, path: &Path, error: &io::Error) -> Refusal {
-    let (code, reason, hint) = match error.kind() {
-        io::ErrorKind::NotFound => (
-            Code::NotFound,
-            "FILE_NOT_FOUND",
-            Some("check the path and its directory; for standard input, name /dev/stdin"),
-        ),
-        io::ErrorKind::AlreadyExists => (
-            Code::AlreadyExists,
-            "FILE_EXISTS",
-            Some("name another file, or remove this one"),
-        ),
-        io::ErrorKind::PermissionDenied => (
-            Code::FailedPrecondition,
-            "FILE_UNUSABLE",
-            Some("run the command as the user to whom the file belongs"),
-        ),
-        io::ErrorKind::StorageFull => (
-            Code::FailedPrecondition,
-            "FILE_UNUSABLE",
-            Some("make space on its disk, or name a file on another one"),
-        ),
-        _ => (Code::FailedPrecondition, "FILE_UNUSABLE", None),
+    let is = |kind| error.kind() == kind;
+    let (code, reason, hint) = if is(io::ErrorKind::NotFound) {
+        let hint = match what {
+            "opened" => "check the path; for standard input, name /dev/stdin",
+            _ => "make its directory first, or name a file in another one",
+        };
+        (Code::NotFound, "FILE_NOT_FOUND", Some(hint))
+    } else if is(io::ErrorKind::AlreadyExists) {
+        let hint = "name another file, or remove this one";
+        (Code::AlreadyExists, "FILE_EXISTS", Some(hint))
+    } else {
+        let hint = if is(io::ErrorKind::PermissionDenied) {
+            Some("run the command as the user to whom the file belongs")
+        } else if is(io::ErrorKind::StorageFull) {
+            Some("make space on its disk, or name a file on another one")
+        } else if is(io::ErrorKind::InvalidInput) {
+            Some("name a regular file, or one that is not there yet")
+        } else {
+            None
+        };
+        (Code::FailedPrecondition, "FILE_UNUSABLE", hint)
     };
     let message = format!("{} could not be {what}: {error}", path.display());
     let refusal = Refusal::new(code, reason, message).with("file", path.display());

@@ -118,16 +118,19 @@ fn open(target: &Target, force: bool) -> Result<Out, Refusal> {
         Target::File(path) => path,
         Target::Stdout => return stdout(),
     };
-    if !force && path.symlink_metadata().is_ok() {
+    if !force && path.symlink_metadata().is_ok_and(|there| there.is_file()) {
         let error = io::ErrorKind::AlreadyExists.into();
         let refusal = refusal::of_file("written", path, &error);
         return Err(refusal.with_hint("name another file, or replace this one with --force"));
     }
     let draft = Draft::create(path).map_err(|error| {
         let refusal = refusal::of_file("written", path, &error);
-        match error.kind() == io::ErrorKind::WouldBlock {
-            true => refusal.with_hint("wait until the process has ended that writes this file"),
-            false => refusal,
+        if error.kind() == io::ErrorKind::WouldBlock {
+            refusal.with_hint("wait until the process has ended that writes this file")
+        } else if error.kind() == io::ErrorKind::InvalidInput {
+            refusal.with_hint("name a regular file, or - for standard output")
+        } else {
+            refusal
         }
     })?;
     Ok(Out::File(BufWriter::with_capacity(BUFFER_BYTES, draft)))

@@ -26,8 +26,13 @@ impl Draft {
     ///
     /// # Errors
     ///
-    /// That of the operating system: `WouldBlock` where another process writes it.
+    /// That of the operating system: `WouldBlock` where another process writes it, `InvalidInput` where a
+    /// device, a pipe, a link or a directory has the name: a file would take its place.
     pub fn create(path: &Path) -> io::Result<Self> {
+        if path.symlink_metadata().is_ok_and(|there| !there.is_file()) {
+            let message = "it is there, and no regular file";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
         let part = beside(path);
         loop {
             let mut options = OpenOptions::new();
@@ -116,6 +121,32 @@ mod tests {
         let mut names: Vec<String> = names.collect();
         names.sort();
         names
+    }
+
+    /// Goal: nothing but a file is replaced by one.
+    #[test]
+    fn what_is_no_file_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        fs::create_dir(path("directory")).unwrap();
+        fs::write(path("file"), "old").unwrap();
+        std::os::unix::fs::symlink("file", path("link")).unwrap();
+        std::os::unix::fs::symlink("nowhere", path("dangling")).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(path("socket")).unwrap();
+        for name in ["directory", "link", "dangling", "socket"] {
+            let before = path(name).symlink_metadata().unwrap();
+            let error = Draft::create(&path(name)).map(drop).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{name}");
+            let after = path(name).symlink_metadata().unwrap();
+            assert_eq!(after.file_type(), before.file_type(), "{name}");
+        }
+        assert!(
+            !names(folder.path())
+                .iter()
+                .any(|name| name.ends_with(".part"))
+        );
+        Draft::create(&path("file")).unwrap().commit(true).unwrap();
+        assert_eq!(fs::read(path("file")).unwrap(), b"");
     }
 
     #[test]

@@ -120,6 +120,34 @@ fn inspect(cluster: &Cluster, file: &Path) -> Value {
     inspected[0].clone()
 }
 
+/// Goal: a device, a pipe or a link that is named by mistake is not replaced by a file with the backup,
+/// with --force neither.
+#[test]
+fn only_files_are_replaced() {
+    let cluster = Cluster::builder(PROGRAMS).schedulers(1).start();
+    let folder = tempfile::tempdir().expect("a folder");
+    let link = folder.path().join("link");
+    std::os::unix::fs::symlink("/dev/stdout", &link).expect("a link");
+    for (path, words) in [
+        (&*link, "or - for standard output"),
+        (folder.path(), "regular"),
+    ] {
+        let path = path.to_str().expect("a path");
+        for more in [&[][..], &["--force"]] {
+            for command in [["cluster", "backup"], ["support", "bundle"]] {
+                let line = [&command[..], &[path], more].concat();
+                let answer = cluster.berth(&line).refused(1);
+                let expected = match command[0] {
+                    "cluster" => words,
+                    _ => "regular",
+                };
+                let _ = answer.saying(&["FILE_UNUSABLE", "no regular file", expected]);
+            }
+        }
+    }
+    assert!(link.symlink_metadata().expect("it stays").is_symlink());
+}
+
 /// Goal: each scheduler gives backups that verify while flavors are created and schedulers are killed;
 /// each holds what was acknowledged before it; without a leader the last one goes on to give them.
 #[test]
