@@ -83,11 +83,12 @@ impl States {
         held: Option<Held>,
     ) -> Result<Arc<Served>, Status> {
         self.expect_reached(revision).await?;
+        let plan = || held.as_ref().map(|held| held.acquire(Resource::Plans));
         // Before it waits: a caller with many revisions is refused, instead of delaying others with one.
-        let plan = match held.filter(|_| self.current.load(Ordering::Relaxed) != revision) {
-            Some(held) => Some(held.acquire(Resource::Plans)?),
-            None => None,
-        };
+        let mut taken = None;
+        if self.current.load(Ordering::Relaxed) != revision {
+            taken = plan().transpose()?;
+        }
         let kept = self.kept.clone().lock_owned();
         let kept = tokio::time::timeout(self.context.request_timeout(), kept).await;
         let mut kept = kept.map_err(|_| to_status(&earlier::busy()))?;
@@ -95,12 +96,16 @@ impl States {
             kept.used = Instant::now();
             return Ok(kept.served.clone());
         }
+        // Another revision may have come between.
+        if taken.is_none() {
+            taken = plan().transpose()?;
+        }
         // Two would take twice the memory.
         *kept = None;
         self.current.store(revision, Ordering::Relaxed);
         let states = self.clone();
         let made = tokio::spawn(async move {
-            let _plan = plan;
+            let _plan = taken;
             let served = states.serve(revision).await.inspect_err(|_| {
                 states.current.store(0, Ordering::Relaxed);
             });

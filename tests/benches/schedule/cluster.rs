@@ -165,7 +165,7 @@ pub(crate) fn cpu_ms(process: &str) -> f64 {
         let mut fields = fields.split_whitespace().skip(11);
         let ticks: f64 =
             fields.next()?.parse::<f64>().ok()? + fields.next()?.parse::<f64>().ok()?;
-        // Linux counts in hundredths of a second for whoever reads.
+        // Linux shows it in hundredths of a second.
         Some(ticks * 10.0)
     };
     used().unwrap_or(0.0)

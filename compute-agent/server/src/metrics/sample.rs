@@ -180,23 +180,64 @@ impl Sampler {
             return;
         };
         drop(latest);
-        out.set(&CONNECTED, sample.connected.is_ok());
-        out.set(&AGE, sample.at.elapsed());
-        for (state, count) in GuestState::ALL.iter().zip(&sample.guests) {
+        sample.expose(&self.topology, out);
+    }
+}
+
+impl Sample {
+    fn expose(&self, topology: &HostTopology, out: &mut Exposition) {
+        out.set(&CONNECTED, self.connected.is_ok());
+        out.set(&AGE, self.at.elapsed());
+        if self.connected.is_err() {
+            // Nothing is known of guests; a zero would say that there are none.
+            return;
+        }
+        for (state, count) in GuestState::ALL.iter().zip(&self.guests) {
             out.add(&GUESTS, [state.as_str()], *count);
         }
-        for (node, sizes) in &sample.free_pages {
+        for (node, sizes) in &self.free_pages {
             for (size_kib, pages) in sizes {
                 let labels = [node.0.to_string().into(), size_kib.to_string().into()];
                 out.add_named(&FREE_PAGES, labels, pages * size_kib * 1_024);
             }
         }
-        for (cell, pinned) in self.topology.cells().iter().zip(&sample.pinned) {
+        for (cell, pinned) in topology.cells().iter().zip(&self.pinned) {
             let node = || cell.id.0.to_string().into();
             let free = cell.dedicated.len().saturating_sub(*pinned);
             out.add_named(&CPUS, [node(), "dedicated_free".into()], free);
             out.add_named(&CPUS, [node(), "dedicated_pinned".into()], *pinned);
             out.add_named(&CPUS, [node(), "shared".into()], cell.shared.len());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a hypervisor that cannot be read has no zeros for what is not known of it.
+    #[test]
+    fn what_was_not_read_is_absent() {
+        let text = |connected| {
+            let sample = Sample {
+                at: Instant::now(),
+                connected,
+                guests: vec![0; GuestState::ALL.len()],
+                free_pages: FreePages::default(),
+                pinned: Vec::new(),
+            };
+            let mut out = Exposition::default();
+            sample.expose(&HostTopology::default(), &mut out);
+            out.to_open_metrics()
+        };
+        let read = text(Ok(()));
+        assert!(read.contains("berth_driver_connected 1\n"), "{read}");
+        assert!(
+            read.contains("berth_guests{state=\"running\"} 0\n"),
+            "{read}"
+        );
+        let refused = text(Err("refused".to_owned()));
+        assert!(refused.contains("berth_driver_connected 0\n"), "{refused}");
+        assert!(!refused.contains("berth_guests{"), "{refused}");
     }
 }

@@ -48,10 +48,13 @@ impl Failover {
         let surveying = async {
             loop {
                 let begun = Instant::now();
-                let surveyed = match context.handle().leader().role.deciding {
+                let leads = || context.handle().leader().role.deciding;
+                let surveyed = match leads() {
                     true => self.survey(&context).await,
                     false => None,
                 };
+                // A survey takes minutes, in which another member may have come to lead.
+                let surveyed = surveyed.filter(|_| leads());
                 self.set(surveyed.map(|survey| (begun, survey)));
                 let rest = INTERVAL.max(begun.elapsed() * REST_FACTOR);
                 let led = context.handle().leader().role;
