@@ -30,7 +30,7 @@ use tonic::Status;
 use tonic::transport::Channel;
 
 use crate::common::world::{flavor, register, schedule, vm_request};
-use crate::common::{Cluster, Member, config, hosts};
+use crate::common::{Cluster, Member, config, eventually, hosts};
 use crate::feed::records;
 
 /// Returns the VMs and hosts that any state of a sequence has.
@@ -264,16 +264,27 @@ async fn a_history_begins_where_the_log_does() {
         }
     }
     let now = host(&channel).await;
-    let sent = history(&channel, "hosts/h1", 0).await.expect("a history");
-    assert!(sent.first > 100, "the log was cut");
+    // The log is cut when a checkpoint is on the disk, which takes a moment.
+    let sent = eventually("a cut log", || async {
+        let sent = history(&channel, "hosts/h1", 0).await.expect("a history");
+        (sent.first > 100).then_some(sent)
+    })
+    .await;
     let chain = chained(&sent);
-    assert!((100..300).contains(&chain.len()), "{}", chain.len());
-    assert_eq!(chain.last(), Some(&now));
+    assert!(chain.len() < 300, "{}", chain.len());
+    assert!(chain.contains(&now));
     let twice = tokio::join!(
         history(&channel, "hosts/h1", 0),
         history(&channel, "hosts/h1", 0)
     );
     for one in [twice.0, twice.1] {
-        assert_eq!(one.map_err(|status| from_status(&status)), Ok(sent.clone()));
+        let one = one.expect("a history");
+        // Neither the log nor the checkpoints stand still between two histories: a later checkpoint may
+        // be finished, and the log cut, and the host, which has no agent, may be given up.
+        assert!(one.first >= sent.first && one.last >= sent.last);
+        let of_both = |entry: &&Entry| entry.revision > one.first && entry.revision <= sent.last;
+        let earlier: Vec<_> = sent.entries.iter().filter(of_both).collect();
+        let later: Vec<_> = one.entries.iter().filter(of_both).collect();
+        assert_eq!(later, earlier);
     }
 }
