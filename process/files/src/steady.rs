@@ -6,8 +6,9 @@
 use std::fs::File;
 use std::io::{self, Write};
 
-/// After how many bytes the file is synchronised.
-const UNSYNCHRONISED_MAX: usize = 16 << 20;
+/// After how many bytes the file is synchronised: while a disk writes them, a log waits that
+/// synchronises a record.
+const UNSYNCHRONISED_MAX: usize = 1 << 20;
 
 /// A file that is written from its beginning to its end.
 #[derive(Debug)]

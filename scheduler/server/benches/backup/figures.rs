@@ -23,6 +23,13 @@ impl Figures {
         self.time = time;
     }
 
+    /// Adds those of another phase that has ended.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.times.extend(other.times);
+        self.failures += other.failures;
+        self.end(self.time + other.time);
+    }
+
     /// Returns how many calls succeeded.
     pub(crate) fn calls(&self) -> usize {
         self.times.len()

@@ -193,10 +193,14 @@ impl Group {
         leader.ok_or_else(|| fault("no member leads"))
     }
 
+    /// Returns where a member is reached.
+    pub(crate) fn url(&self, member: usize) -> String {
+        format!("http://{}", self.places.address(member))
+    }
+
     /// Connects to a member.
     pub(crate) async fn connect(&self, member: usize) -> Outcome<Channel> {
-        let url = format!("http://{}", self.places.address(member));
-        let endpoint = Endpoint::from_shared(url)?;
+        let endpoint = Endpoint::from_shared(self.url(member))?;
         let endpoint = endpoint.connect_timeout(Duration::from_secs(1));
         Ok(endpoint.tcp_nodelay(true).connect().await?)
     }

@@ -33,7 +33,6 @@ use berth_domain::version::ServiceVersion;
 use berth_state::State;
 use berth_testkit::state::scale::{self, Size};
 use clap::Parser;
-use tonic::transport::Channel;
 
 use crate::fault::Outcome;
 use crate::figures::Figures;
@@ -44,6 +43,9 @@ use crate::process::{SCHEDULER, VERIFY, bytes_below, run_self};
 
 /// How many decisions an increment holds.
 const DECISIONS: u64 = 1_000;
+
+/// In how many rounds claims are made without and with backups.
+const ROUNDS: u32 = 4;
 
 /// What to measure.
 #[derive(Debug, Parser)]
@@ -60,8 +62,8 @@ struct Options {
     /// Claims a second
     #[arg(long, default_value_t = 500)]
     rate: u32,
-    /// How long claims are made, without a backup and with backups, in seconds
-    #[arg(long, default_value_t = 10)]
+    /// How long claims are made without a backup, and how long with backups, in seconds
+    #[arg(long, default_value_t = 20)]
     seconds: u64,
     /// Leave etcd out
     #[arg(long)]
@@ -74,7 +76,7 @@ struct Options {
 impl Options {
     /// Returns whether claims are refused, as there are as many VMs as there may be.
     fn is_beyond_bound(&self) -> bool {
-        let claims = u64::from(self.rate) * self.seconds * 4;
+        let claims = u64::from(self.rate) * self.seconds * 4 / u64::from(ROUNDS);
         self.hosts * self.vms_per_host + claims > self.vms_max()
     }
 
@@ -166,26 +168,30 @@ struct Saved {
 }
 
 async fn back_ups(options: &Options, group: &mut Group, rows: u64) -> Outcome<Saved> {
-    let leader = group.connect(group.leader().await?).await?;
+    let leader = group.url(group.leader().await?);
     let folder = group.places.folder.clone();
     let full = folder.join("full.backup");
     let increment = folder.join("increment.backup");
     let load = Load::new(group, options.rate).await?;
-    let usual = Duration::from_secs(options.seconds);
-    // The first phase warms everything up.
-    for _ in 0..2 {
-        let warm = load.during(pause(usual / 2));
-        load.release(warm.await?.guests).await?;
+    let each = Duration::from_secs(options.seconds) / ROUNDS;
+    let (mut without, mut with) = (Figures::default(), Figures::default());
+    let mut times = Vec::new();
+    // The first round warms everything up. How fast the disk is changes from one minute to the next,
+    // so that both are measured in turns.
+    for round in 0..=ROUNDS {
+        let claimed = load.during(pause(each)).await?;
+        load.release(claimed.guests).await?;
+        let backed_up = load.during(repeat(&leader, &full, each)).await?;
+        load.release(backed_up.guests).await?;
+        if round > 0 {
+            without.add(claimed.figures);
+            with.add(backed_up.figures);
+            times.extend(backed_up.meanwhile);
+        }
     }
-    let without = load.during(pause(usual));
-    let without = without.await?;
-    load.release(without.guests).await?;
-    let with = load.during(repeat(&leader, &full, usual)).await?;
-    load.release(with.guests).await?;
-    let alone = back_up(leader.clone(), &full, None).await?;
+    let alone = back_up(&leader, &full, None).await?;
     let bytes = std::fs::metadata(&full)?.len();
     line("backup, without load", alone);
-    let mut times = with.meanwhile;
     times.sort_unstable();
     line("backup, under load, p50", times[times.len() / 2]);
     line("backup, under load, max", times[times.len() - 1]);
@@ -195,10 +201,10 @@ async fn back_ups(options: &Options, group: &mut Group, rows: u64) -> Outcome<Sa
         "  for each row",
         bytes as f64 / rows as f64
     );
-    claims("without a backup", &without.figures, None);
-    claims("with backups", &with.figures, Some(&without.figures));
+    claims("without a backup", &without, None);
+    claims("with backups", &with, Some(&without));
     let claimed = load.claim(DECISIONS).await?;
-    let took = back_up(leader.clone(), &increment, Some(&full)).await?;
+    let took = back_up(&leader, &increment, Some(&full)).await?;
     line("increment of 1,000 decisions", took);
     load.release(claimed.guests).await?;
     for (number, member) in group.members.iter().enumerate() {
@@ -228,11 +234,11 @@ async fn pause(time: Duration) -> Outcome<()> {
 }
 
 /// Makes full backups one after another for a while, and returns how long each took.
-async fn repeat(from: &Channel, file: &Path, time: Duration) -> Outcome<Vec<Duration>> {
+async fn repeat(from: &str, file: &Path, time: Duration) -> Outcome<Vec<Duration>> {
     let begun = Instant::now();
     let mut times = Vec::new();
     while begun.elapsed() < time {
-        times.push(back_up(from.clone(), file, None).await?);
+        times.push(back_up(from, file, None).await?);
     }
     Ok(times)
 }

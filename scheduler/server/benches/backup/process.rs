@@ -1,4 +1,4 @@
-//! Processes that are measured: this program again, as a scheduler or to verify a backup, and etcd's.
+//! Processes that are measured: this program again, as a scheduler or to write or verify a backup, and etcd's.
 //!
 //! A benchmark has no binaries of other packages, so that the first argument says which one it is.
 
@@ -12,6 +12,8 @@ use crate::files;
 
 /// The first argument that makes this program a scheduler.
 pub(crate) const SCHEDULER: &str = "berth-scheduler";
+/// The first argument that makes this program write a backup.
+pub(crate) const BACK_UP: &str = "back-up";
 /// The first argument that makes this program verify a backup.
 pub(crate) const VERIFY: &str = "verify";
 
@@ -24,6 +26,11 @@ pub(crate) fn become_another() -> Option<ExitCode> {
     let first = arguments.first()?.to_str()?;
     match first {
         SCHEDULER => Some(berth_scheduler::main(arguments)),
+        BACK_UP => Some(files::save(
+            arguments.get(1)?.to_str()?,
+            Path::new(arguments.get(2)?),
+            arguments.get(3).map(Path::new),
+        )),
         VERIFY => Some(files::verify(Path::new(arguments.get(1)?))),
         _ => None,
     }
