@@ -54,7 +54,7 @@ pub use listening::{ListenError, Listening};
 pub use locations::KeyLocations;
 pub use log::{Log, LogFormat};
 pub use run::{
-    BoxFuture, Cause, Explain, Remedy, Shutdown, error_chain, main, panic_message, print,
+    BoxFuture, Cause, Explain, Failed, Remedy, Shutdown, error_chain, main, panic_message, print,
     unexplained,
 };
 pub use wall_clock::wall_clock_ms;

@@ -135,19 +135,49 @@ pub fn main<F: Parser, C, E: Error + 'static>(
     }
 }
 
+/// Why a command of a server's program fails.
+#[derive(Debug)]
+pub struct Failed {
+    status: u8,
+    why: String,
+    remedy: Option<Remedy>,
+}
+
+impl Failed {
+    /// A failure without a remedy, or whose sentence has it.
+    #[must_use]
+    pub fn new(status: u8, why: String) -> Self {
+        Self {
+            status,
+            why,
+            remedy: None,
+        }
+    }
+
+    /// Adds what helps.
+    #[must_use]
+    pub fn with(self, remedy: Remedy) -> Self {
+        Self {
+            remedy: Some(remedy),
+            ..self
+        }
+    }
+}
+
 /// Ends a command of a server's program that prints data instead of serving: the data goes to standard
-/// output as it is, and why there is none to standard error, with the exit status that it has.
+/// output as it is, and why there is none, and what helps, to standard error, with the exit status that
+/// it has.
 #[must_use]
-pub fn print(data: Result<String, (u8, String)>) -> ExitCode {
+pub fn print(data: Result<String, Failed>) -> ExitCode {
     match data {
         Ok(text) => {
             // A failure means that the output is closed, so it cannot be reported either.
             let _ = io::stdout().write_all(text.as_bytes());
             ExitCode::SUCCESS
         }
-        Err((status, why)) => {
-            report(&why, None);
-            ExitCode::from(status)
+        Err(failed) => {
+            report(&failed.why, failed.remedy);
+            ExitCode::from(failed.status)
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use berth_backup::{ReadError, VerifyError};
+use berth_backup::{ReadError, Remedy, VerifyError};
 use berth_domain::refusal::{Code, Refusal};
 use berth_process::error_chain;
 
@@ -51,72 +51,28 @@ pub(crate) fn of_directory(path: &Path) -> Refusal {
 
 /// Returns the refusal of a file that is no sound backup.
 pub(crate) fn of_read(path: &Path, error: &ReadError) -> Refusal {
-    let damaged = "use another copy of the file, or another backup";
-    let (reason, hint) = match error {
-        ReadError::Io(_) => ("FILE_UNUSABLE", damaged),
-        ReadError::Foreign => ("NOT_A_BACKUP", "name a file that berth cluster backup made"),
-        ReadError::Truncated(_) => ("BACKUP_CUT_SHORT", damaged),
-        ReadError::Damaged(_) => ("BACKUP_DAMAGED", damaged),
-        ReadError::Newer { .. } => (
-            "BACKUP_NEWER",
-            "use the berth of the version that made it, or a newer one",
-        ),
-    };
-    refused(path, reason, error).with_hint(hint)
+    refused(path, error.remedy(), error)
 }
 
 /// Returns the refusal of a file that does not verify.
 pub(crate) fn of_verify(path: &Path, error: &VerifyError) -> Refusal {
-    let full = "name a full backup first, and then each increment in order";
-    let faulty =
-        "keep the file, and make a full backup at another member; this is a fault in Berth";
-    let (reason, hint) = match error {
-        VerifyError::Read(error) => return of_read(path, error),
-        VerifyError::NoFull { .. } | VerifyError::Nothing => ("BACKUP_WITHOUT_FULL", full),
-        VerifyError::SecondFull => (
-            "BACKUP_SECOND_FULL",
-            "verify each full backup with its own increments",
-        ),
-        VerifyError::OtherCluster { .. } => (
-            "BACKUP_OF_OTHER_CLUSTER",
-            "verify the backups of each cluster by themselves",
-        ),
-        VerifyError::Gap { .. } => (
-            "BACKUP_GAP",
-            "name the increment that holds them between the two",
-        ),
-        VerifyError::Overlap { .. } => (
-            "BACKUP_OVERLAP",
-            "name the increments that follow each other, in order",
-        ),
-        VerifyError::OtherHistory { .. } => (
-            "BACKUP_OF_OTHER_HISTORY",
-            "name the backup that this increment was made after",
-        ),
-        VerifyError::State(_) | VerifyError::Replay(_) => (
-            "BACKUP_UNREADABLE",
-            "use the berth of the version that made it, or a newer one",
-        ),
-        VerifyError::Later { .. } | VerifyError::NotReached { .. } => {
-            return out_of_range(path, error);
-        }
-        VerifyError::Hash { .. } | VerifyError::Rows { .. } => ("BACKUP_DIVERGED", faulty),
-        VerifyError::Invariant { .. } => ("BACKUP_UNSOUND", faulty),
-    };
-    refused(path, reason, error).with_hint(hint)
+    match error.remedy() {
+        Remedy::OUT_OF_RANGE => out_of_range(path, error),
+        remedy => refused(path, remedy, error),
+    }
 }
 
 /// Returns the refusal of sound files that do not have the moment whose state is requested.
 pub(crate) fn out_of_range(path: &Path, why: &dyn std::error::Error) -> Refusal {
+    let Remedy { reason, hint } = Remedy::OUT_OF_RANGE;
     let message = format!("{} does not have that moment: {why}", path.display());
-    let refusal = Refusal::new(Code::FailedPrecondition, "BACKUP_OUT_OF_RANGE", message);
-    refusal
-        .with("file", path.display())
-        .with_hint("name a moment between the full backup and the end of the last increment")
+    let refusal = Refusal::new(Code::FailedPrecondition, reason, message);
+    refusal.with("file", path.display()).with_hint(hint)
 }
 
-fn refused(path: &Path, reason: &str, error: &(dyn std::error::Error + 'static)) -> Refusal {
+fn refused(path: &Path, remedy: Remedy, error: &(dyn std::error::Error + 'static)) -> Refusal {
+    let Remedy { reason, hint } = remedy;
     let message = format!("{} does not verify: {}", path.display(), error_chain(error));
     let refusal = Refusal::new(Code::FailedPrecondition, reason, message);
-    refusal.with("file", path.display())
+    refusal.with("file", path.display()).with_hint(hint)
 }

@@ -6,6 +6,8 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use berth_process::Failed;
+use berth_process::configuration::Faults;
 use clap::Parser as _;
 
 use crate::config::Config;
@@ -30,9 +32,10 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
     )
 }
 
-/// Returns what a command prints, or the exit status and why.
-fn execute(flags: &Flags, command: &Command) -> Result<String, (u8, String)> {
-    let config = flags.config().map_err(|faults| (2, faults.to_string()))?;
+/// Returns what a command prints.
+fn execute(flags: &Flags, command: &Command) -> Result<String, Failed> {
+    let wrong_use = |faults: Faults| Failed::new(2, faults.to_string());
+    let config = flags.config().map_err(wrong_use)?;
     match command {
         Command::Manifests {
             directory: Some(directory),
@@ -46,5 +49,5 @@ fn execute(flags: &Flags, command: &Command) -> Result<String, (u8, String)> {
             resource,
         } => manifests::print(&config, resource.as_deref()),
     }
-    .map_err(|why| (1, why))
+    .map_err(|why| Failed::new(1, why))
 }

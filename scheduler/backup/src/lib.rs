@@ -11,6 +11,7 @@
 //! | [`header`] | what a file states about itself |
 //! | [`record`] | what its records hold |
 //! | [`writer`], [`reader`] | the container: one file in one stream of bytes |
+//! | [`remedy`] | the reason of each refusal, and what helps |
 //! | [`chain`] | verification: checksums, the state, the replay of the entries, the hash at the end |
 //!
 //! It does *not* know what a row or a command means (the [`Machine`](berth_replication::Machine) does),
@@ -22,12 +23,14 @@ pub mod chain;
 pub mod header;
 pub mod reader;
 pub mod record;
+pub mod remedy;
 pub mod writer;
 
 pub use chain::{Chain, Verified, VerifyError};
 pub use header::{Header, Kind, Place};
 pub use reader::{ReadError, Reader, Summary};
 pub use record::Item;
+pub use remedy::Remedy;
 pub use writer::{WriteError, Writer};
 
 /// The container version that this code writes, and the newest that it reads.

@@ -273,12 +273,11 @@ pub(crate) fn explain(cause: &Cause<'_, Error>) -> Option<Remedy> {
     Some(reason.to_remedy())
 }
 
-fn of_disk(error: &disk::Error) -> Reason {
+pub(crate) fn of_disk(error: &disk::Error) -> Reason {
     match error {
         disk::Error::Identity(error) => of_identity(error),
         disk::Error::NotAFolder { .. } | disk::Error::NotAFile { .. } => Reason::FileInTheWay,
-        disk::Error::Space(space::Error::Full { .. }) => Reason::DiskFull,
-        disk::Error::Space(space::Error::Io { source, .. }) => of_io(source),
+        disk::Error::Space(error) => of_space(error),
         disk::Error::Migration(error) => of_migration(error),
         disk::Error::Log(error) => of_log(error),
         disk::Error::Checkpoints(error) => of_checkpoints(error),
@@ -286,7 +285,14 @@ fn of_disk(error: &disk::Error) -> Reason {
     }
 }
 
-fn of_identity(error: &identity::Error) -> Reason {
+pub(crate) fn of_space(error: &space::Error) -> Reason {
+    match error {
+        space::Error::Full { .. } => Reason::DiskFull,
+        space::Error::Io { source, .. } => of_io(source),
+    }
+}
+
+pub(crate) fn of_identity(error: &identity::Error) -> Reason {
     match error {
         identity::Error::Missing { .. } => Reason::NoMember,
         identity::Error::Occupied { .. } => Reason::DirectoryOccupied,
@@ -309,7 +315,7 @@ fn of_migration(error: &MigrationError) -> Reason {
     }
 }
 
-fn of_log(error: &log::Error) -> Reason {
+pub(crate) fn of_log(error: &log::Error) -> Reason {
     match error {
         log::Error::Full => Reason::DiskFull,
         log::Error::Witness(witness::Error::Missing { .. }) => Reason::WitnessLost,
@@ -326,7 +332,7 @@ fn of_log(error: &log::Error) -> Reason {
     }
 }
 
-fn of_checkpoints(error: &checkpoints::Error) -> Reason {
+pub(crate) fn of_checkpoints(error: &checkpoints::Error) -> Reason {
     match error {
         checkpoints::Error::Full => Reason::DiskFull,
         checkpoints::Error::Missing { .. } => Reason::CheckpointsLost,
@@ -334,7 +340,7 @@ fn of_checkpoints(error: &checkpoints::Error) -> Reason {
     }
 }
 
-fn of_table(error: &table::Error) -> Reason {
+pub(crate) fn of_table(error: &table::Error) -> Reason {
     match error {
         table::Error::Full => Reason::DiskFull,
         table::Error::InUse => Reason::DirectoryInUse,
@@ -354,7 +360,7 @@ fn of_open(error: &OpenError) -> Reason {
     }
 }
 
-fn of_recover(error: &recover::Error) -> Reason {
+pub(crate) fn of_recover(error: &recover::Error) -> Reason {
     match error {
         recover::Error::Log(error) => of_log(error),
         recover::Error::Checkpoints(error) => of_checkpoints(error),

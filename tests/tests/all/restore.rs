@@ -11,7 +11,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use berth_tests::processes::{Cluster, Host, eventually};
+use berth_tests::processes::{Answer, Cluster, Host, eventually};
 use serde_json::Value;
 
 use crate::PROGRAMS;
@@ -208,9 +208,11 @@ fn a_survivor_forms_a_new_group() {
     let force = ["recover", "--force-new-group", "--into", &shown(&into)];
     let running = cluster.schedulers[survivor].answer(&cluster.programs, &force);
     assert_eq!(running.status, Some(1), "{running:#?}");
-    assert!(
-        running.stderr.contains("in use by another process"),
-        "{running:#?}"
+    helps(
+        &running,
+        "in use by another process",
+        "directory-in-use",
+        "docs/stops.md",
     );
     cluster.schedulers[survivor].kill();
     let inspect = cluster.schedulers[survivor].answer(&cluster.programs, &["recover", "--inspect"]);
@@ -248,6 +250,28 @@ fn a_survivor_forms_a_new_group() {
     let _ = cluster.boot("b", "one", "h1");
 }
 
+/// Expects a command that cannot be carried out to say what is wrong, and what helps, with a code that a
+/// document explains.
+#[track_caller]
+fn helps(refused: &Answer, words: &str, code: &str, document: &str) {
+    assert_eq!(refused.status, Some(1), "{refused:#?}");
+    assert!(refused.stderr.contains(words), "{words}: {refused:#?}");
+    let hint = refused
+        .stderr
+        .lines()
+        .find(|line| line.starts_with("hint: "));
+    let hint = hint.unwrap_or_else(|| panic!("no hint: {refused:#?}"));
+    let reason = format!("(code {code}, see {document})");
+    assert!(hint.ends_with(&reason), "{hint}");
+    let document = fs::read_to_string(
+        Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("..")
+            .join(document),
+    )
+    .expect("a document");
+    assert!(document.contains(&format!("`{code}`")), "{code}");
+}
+
 /// Goal: a member is not given up while another one of its cluster answers, and files and directories that
 /// cannot serve are refused, with nothing written.
 #[test]
@@ -279,31 +303,63 @@ fn what_cannot_be_restored_is_refused() {
     flipped[whole.len() / 2] ^= 4;
     let bad = folder.path().join("bad");
     fs::write(&bad, flipped).expect("a file");
+    let foreign = folder.path().join("foreign");
+    fs::write(&foreign, "no backup".repeat(100)).expect("a file");
+    let foreign = shown(&foreign);
     let end = made["end_index"].as_u64().expect("an index");
     let (beyond, before) = ((end + 1).to_string(), (end - 1).to_string());
     let free = folder.path().join("free");
     let (full, cut, bad, free) = (shown(&full), shown(&cut), shown(&bad), free.as_path());
-    for (directory, more, words) in [
-        (live.as_path(), vec!["restore", &full], "is not empty"),
-        (free, vec!["restore", &cut], "cut short"),
-        (free, vec!["restore", &bad], "damaged"),
-        (free, vec!["restore", "/nowhere"], "No such file"),
+    for (more, words, code) in [
+        (vec!["restore", &cut], "cut short", "BACKUP_CUT_SHORT"),
+        (vec!["restore", &bad], "damaged", "BACKUP_DAMAGED"),
         (
-            free,
+            vec!["restore", "/nowhere"],
+            "No such file",
+            "FILE_NOT_FOUND",
+        ),
+        (vec!["restore", "/"], "Is a directory", "FILE_UNUSABLE"),
+        (
+            vec!["restore", "/dev/null"],
+            "cut short",
+            "BACKUP_CUT_SHORT",
+        ),
+        (vec!["restore", &foreign], "not a backup", "NOT_A_BACKUP"),
+        (
             vec!["restore", &full, &full],
             "another one stands before it",
+            "BACKUP_SECOND_FULL",
+        ),
+        (
+            vec!["restore", &full, "--at", &beyond],
+            "before index",
+            "BACKUP_OUT_OF_RANGE",
+        ),
+        (
+            vec!["restore", &full, "--at", &before],
+            "after index",
+            "BACKUP_OUT_OF_RANGE",
+        ),
+    ] {
+        let refused = program(&mut cluster, free, &more);
+        helps(&refused, words, code, "docs/backup.md");
+    }
+    for (directory, more, words, code) in [
+        (
+            live.as_path(),
+            vec!["restore", &full],
+            "is not empty",
+            "directory-occupied",
         ),
         (
             free,
-            vec!["restore", &full, "--at", &beyond],
-            "before index",
+            vec!["recover", "--inspect"],
+            "holds no member",
+            "no-member",
         ),
-        (free, vec!["restore", &full, "--at", &before], "after index"),
-        (free, vec!["recover", "--inspect"], "holds no member"),
     ] {
         let refused = program(&mut cluster, directory, &more);
-        assert_eq!(refused.status, Some(1), "{refused:#?}");
-        assert!(refused.stderr.contains(words), "{words}: {refused:#?}");
+        helps(&refused, words, code, "docs/stops.md");
     }
     let left = fs::read_dir(free).map_or(0, Iterator::count);
     assert_eq!(left, 0, "nothing was written");

@@ -7,6 +7,7 @@ use std::path::Path;
 use berth_domain::id::ClusterId;
 use berth_domain::recovery::{Cause, Recovery};
 use berth_domain::version::ServiceVersion;
+use berth_process::Failed;
 use berth_replication::Machine as _;
 use berth_replication::effects::Position;
 use berth_state::State;
@@ -19,9 +20,10 @@ use berth_store::{
 };
 use uuid::Uuid;
 
-use super::{CANNOT_RUN, Failure, failed};
+use super::failure::{cannot_run, of_new_directory, unsound};
 use crate::machine::Machine;
 use crate::service::wall;
+use crate::stop;
 
 /// The number of the member that a new group begins with.
 const FIRST_MEMBER: u64 = 1;
@@ -43,16 +45,26 @@ pub(super) struct Created {
 }
 
 /// Refuses a directory in which no member can begin.
-pub(super) fn prepare(directory: &Path) -> Result<(), Failure> {
-    identity::expect_free(directory)
-        .map_err(|error| failed("the new member has no directory", &error))?;
-    space::check(directory, space::FREE_MIB_MIN)
-        .map_err(|error| failed("the new member has no space", &error))
+pub(super) fn prepare(directory: &Path) -> Result<(), Failed> {
+    identity::expect_free(directory).map_err(|error| {
+        of_new_directory(
+            "the new member has no directory",
+            &error,
+            stop::of_identity(&error),
+        )
+    })?;
+    space::check(directory, space::FREE_MIB_MIN).map_err(|error| {
+        of_new_directory(
+            "the new member has no space",
+            &error,
+            stop::of_space(&error),
+        )
+    })
 }
 
 /// Makes the only member of a new group, with the state at this place, whose invariants are checked as
 /// those of the recovering state that is written. What it has written is removed again where it fails.
-pub(super) fn create(group: &NewGroup<'_>, state: State, at: Position) -> Result<Created, Failure> {
+pub(super) fn create(group: &NewGroup<'_>, state: State, at: Position) -> Result<Created, Failed> {
     prepare(group.directory)?;
     let cluster = ClusterId(Uuid::new_v4());
     let state = state.recovered(&Begin {
@@ -63,7 +75,7 @@ pub(super) fn create(group: &NewGroup<'_>, state: State, at: Position) -> Result
         level: group.level,
     });
     let Some(recovery) = state.header().recovery else {
-        return Err((CANNOT_RUN, "the state does not recover".to_owned()));
+        return Err(cannot_run("the state does not recover".to_owned()));
     };
     let machine = Machine::new(state);
     let (hash, rows) = check_and_hash(&machine)?;
@@ -87,7 +99,7 @@ pub(super) fn create(group: &NewGroup<'_>, state: State, at: Position) -> Result
 
 /// Checks the invariants of a state, and returns the hash and the number of its rows. Each takes seconds
 /// where there are hundreds of thousands of VMs, so that they share the processors.
-fn check_and_hash(machine: &Machine) -> Result<(StateHash, u64), Failure> {
+fn check_and_hash(machine: &Machine) -> Result<(StateHash, u64), Failed> {
     std::thread::scope(|scope| {
         let hashed = scope.spawn(|| {
             let mut rows = 0;
@@ -102,13 +114,13 @@ fn check_and_hash(machine: &Machine) -> Result<(StateHash, u64), Failure> {
             Err(violation) => {
                 let why =
                     format!("the state breaks an invariant: {violation}; nothing was written");
-                Err((CANNOT_RUN, why))
+                Err(unsound(why))
             }
         }
     })
 }
 
-fn write(group: &NewGroup<'_>, header: Header, machine: &Machine) -> Result<(), Failure> {
+fn write(group: &NewGroup<'_>, header: Header, machine: &Machine) -> Result<(), Failed> {
     let identity = Identity {
         cluster_id: header.cluster_id.clone(),
         member_id: FIRST_MEMBER,
@@ -125,16 +137,17 @@ fn write(group: &NewGroup<'_>, header: Header, machine: &Machine) -> Result<(), 
         ..header
     };
     let what = "the new member cannot be written";
-    let disk = FileDisk::create(group.directory, identity).map_err(|error| failed(what, &error))?;
+    let disk = FileDisk::create(group.directory, identity)
+        .map_err(|error| of_new_directory(what, &error, stop::of_disk(&error)))?;
     let mut parts = disk.split();
     // Both are synchronised at the latest when they are closed, and an error there would end the process
     // before it removes anything.
     let log = parts.log.load().and_then(|_| parts.log.begin());
-    log.map_err(|error| failed(what, &error))?;
+    log.map_err(|error| of_new_directory(what, &error, stop::of_log(&error)))?;
     let table = parts.table.flush();
-    table.map_err(|error| failed(what, &error))?;
+    table.map_err(|error| of_new_directory(what, &error, stop::of_table(&error)))?;
     checkpoints::save(&parts.checkpoints, header, machine.rows())
-        .map_err(|error| failed(what, &error))?;
+        .map_err(|error| of_new_directory(what, &error, stop::of_checkpoints(&error)))?;
     Ok(())
 }
 

@@ -4,19 +4,21 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::PathBuf;
 
-use berth_backup::{Reader, Verified};
+use berth_backup::{Reader, Remedy, Verified, VerifyError};
 use berth_domain::recovery::Cause;
+use berth_process::Failed;
 
+use super::failure::{cannot_run, of_backup, of_backups, of_file};
 use super::member::{NewGroup, create, prepare};
-use super::{CANNOT_RUN, Failure, NEXT, failed, level};
+use super::{NEXT, level};
 use crate::config::Config;
 use crate::history::History;
 use crate::machine::Machine;
 use crate::moment::Moment;
 
 /// Why the state of a support bundle is refused.
-const REDACTED: &str = "it is of a support bundle, without secrets, and no cluster can go on with it; \
-                        name a backup";
+const REDACTED: &str =
+    "it is of a support bundle, without secrets, and no cluster can go on with it";
 
 /// Verifies backups, and returns the state at a moment, or at their end. Its invariants are checked in
 /// the state that is written, which is made of it.
@@ -24,20 +26,22 @@ fn load(
     config: &Config,
     files: &[PathBuf],
     at: Option<&Moment>,
-) -> Result<Verified<Machine>, Failure> {
+) -> Result<Verified<Machine>, Failed> {
     let mut history = History::new(level(config), at.cloned());
     for path in files {
         let what = format!("{} cannot be restored", path.display());
-        let file = File::open(path).map_err(|error| failed(&what, &error))?;
+        let file = File::open(path).map_err(|error| of_file(&what, &error))?;
         let reader = Reader::new(BufReader::new(file));
-        let reader = reader.map_err(|error| failed(&what, &error))?;
+        let reader = reader.map_err(|error| of_backups(&what, &VerifyError::from(error).into()))?;
         if reader.header().redacted {
-            return Err((CANNOT_RUN, format!("{what}: {REDACTED}")));
+            let failed = cannot_run(format!("{what}: {REDACTED}"));
+            return Err(failed.with(of_backup(Remedy::REDACTED)));
         }
-        history.add(reader).map_err(|error| failed(&what, &error))?;
+        let added = history.add(reader);
+        added.map_err(|error| of_backups(&what, &error))?;
     }
     let verified = history.finish_unchecked();
-    verified.map_err(|error| failed("the backups cannot be restored", &error))
+    verified.map_err(|error| of_backups("the backups cannot be restored", &error))
 }
 
 /// Verifies backups and makes the first member of a new group of their state.
@@ -46,7 +50,7 @@ pub(super) fn run(
     address: &str,
     files: &[PathBuf],
     at: Option<&Moment>,
-) -> Result<String, Failure> {
+) -> Result<String, Failed> {
     // Before a long verification.
     prepare(&config.data_dir)?;
     let verified = load(config, files, at)?;

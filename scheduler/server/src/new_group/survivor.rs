@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use berth_domain::recovery::Cause;
-use berth_process::error_chain;
+use berth_process::{Failed, error_chain};
 use berth_proto::client::Dialer;
 use berth_replication::Machine as _;
 use berth_replication::effects::Position;
@@ -17,11 +17,13 @@ use berth_store::disk::Disk as _;
 use berth_store::{FileDisk, Identity, Membership, recover as read_disk};
 use berth_tls::Role;
 
+use super::failure::{cannot_run, failed, of_survivor, unsound};
 use super::member::{NewGroup, create, prepare};
-use super::{CANNOT_RUN, Failure, NEXT, failed, level};
+use super::{NEXT, level};
 use crate::config::Config;
 use crate::join;
 use crate::machine::{Level, Machine};
+use crate::stop::{self, Reason};
 
 /// How many uncommitted commands are named.
 const NAMED_MAX: usize = 20;
@@ -41,12 +43,12 @@ struct Survivor {
 }
 
 /// Prints what a member's directory holds.
-pub(super) fn inspect(config: &Config) -> Result<String, Failure> {
+pub(super) fn inspect(config: &Config) -> Result<String, Failed> {
     let survivor = read(config)?;
     if let Err(violation) = survivor.replay.machine().check() {
         let path = config.data_dir.display();
         let why = format!("the state in {path} breaks an invariant: {violation}");
-        return Err((CANNOT_RUN, why));
+        return Err(unsound(why));
     }
     let Position {
         index, term, hash, ..
@@ -81,7 +83,7 @@ pub(super) fn inspect(config: &Config) -> Result<String, Failure> {
 }
 
 /// Makes the first member of a new group of a member's directory.
-pub(super) fn recover(config: &Config, address: &str, into: &Path) -> Result<String, Failure> {
+pub(super) fn recover(config: &Config, address: &str, into: &Path) -> Result<String, Failed> {
     prepare(into)?;
     let survivor = read(config)?;
     expect_alone(config, address, &survivor)?;
@@ -129,19 +131,21 @@ fn describe_uncommitted(uncommitted: &[String]) -> String {
 }
 
 /// Reads a member's directory, and replays its log. The invariants of the state are not checked.
-fn read(config: &Config) -> Result<Survivor, Failure> {
+fn read(config: &Config) -> Result<Survivor, Failed> {
     let path = &config.data_dir;
     let what = format!("{} cannot be read", path.display());
-    let disk = FileDisk::open(path).map_err(|error| failed(&what, &error))?;
+    let disk =
+        FileDisk::open(path).map_err(|error| of_survivor(&what, &error, stop::of_disk(&error)))?;
     let mut parts = disk.split();
     let level = Level(level(config));
     let build = |rows: &mut dyn Iterator<Item = _>, index| {
         Machine::from_rows(level, rows, index).map_err(|error| error_chain(&error))
     };
-    let recovered = read_disk(&mut parts, &build).map_err(|error| failed(&what, &error))?;
+    let recovered = read_disk(&mut parts, &build)
+        .map_err(|error| of_survivor(&what, &error, stop::of_recover(&error)))?;
     let Some(machine) = recovered.state else {
         let why = format!("{what}: its member has received no state yet");
-        return Err((CANNOT_RUN, why));
+        return Err(cannot_run(why));
     };
     let mut replay = Replay::new(
         machine,
@@ -162,7 +166,9 @@ fn read(config: &Config) -> Result<Survivor, Failure> {
         if entry.index > committed {
             uncommitted.extend(name_of(replay.machine(), entry));
         }
-        replay.apply(entry).map_err(|error| failed(&what, &error))?;
+        replay
+            .apply(entry)
+            .map_err(|error| of_survivor(&what, &error, Reason::NewerCommand))?;
     }
     Ok(Survivor {
         identity: parts.identity.clone(),
@@ -186,7 +192,7 @@ fn name_of(machine: &Machine, entry: &raft::eraftpb::Entry) -> Option<String> {
 }
 
 /// Refuses a new group while another member of the old one answers.
-fn expect_alone(config: &Config, address: &str, survivor: &Survivor) -> Result<(), Failure> {
+fn expect_alone(config: &Config, address: &str, survivor: &Survivor) -> Result<(), Failed> {
     let encryption = &config.listening.encryption;
     let tls = encryption.open(Role::Scheduler, address, |_| Ok(()));
     let tls = tls.map_err(|error| failed("the certificates cannot be used", &error))?;
@@ -206,7 +212,7 @@ fn expect_alone(config: &Config, address: &str, survivor: &Survivor) -> Result<(
                  a majority together; otherwise stop that one first",
                 member.id, member.address
             );
-            return Err((CANNOT_RUN, why));
+            return Err(cannot_run(why));
         }
     }
     Ok(())
