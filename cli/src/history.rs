@@ -57,7 +57,21 @@ pub async fn show(
         return output::json(&json(&history)?);
     }
     print(&history, name);
+    log_begins_later(&history, after).then(|| output::message(earlier(collection, name)));
     Ok(())
+}
+
+/// Returns whether what was done before is not in the log any more, or in none of the files.
+fn log_begins_later(history: &SubjectHistory, after: u64) -> bool {
+    history.first > after
+}
+
+/// Returns where to look for what was done before the log begins.
+fn earlier(collection: &str, name: &str) -> String {
+    let command = collection.trim_end_matches('s');
+    format!(
+        "hint: what was done before is in earlier backups: berth --backup FILE... {command} history {name}"
+    )
 }
 
 /// Returns the subject of a command that shows a history.
