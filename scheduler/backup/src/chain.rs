@@ -108,9 +108,9 @@ pub enum VerifyError {
         what: String,
     },
     /// The state is requested at an index before the first one.
-    #[error("the full backup is at index {first}, after index {at}")]
+    #[error("the full backup is of revision {first}, after revision {at}")]
     Later {
-        /// The index of the full backup.
+        /// The revision of the full backup.
         first: u64,
         /// The index at which the state is to be.
         at: u64,
@@ -220,7 +220,8 @@ impl<M: Machine> Chain<M> {
         let header = reader.header().clone();
         match (header.kind(), &mut self.replay) {
             (Kind::Full, None) => {
-                let first = header.end.index;
+                // It may end behind its last command, with an entry that changes nothing.
+                let first = header.revision;
                 if let Some(at) = self.at.filter(|at| first > *at) {
                     return Err(VerifyError::Later { first, at });
                 }

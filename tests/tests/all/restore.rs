@@ -337,7 +337,7 @@ fn what_cannot_be_restored_is_refused() {
         ),
         (
             vec!["restore", &full, "--at", &before],
-            "after index",
+            "after revision",
             "BACKUP_OUT_OF_RANGE",
         ),
     ] {

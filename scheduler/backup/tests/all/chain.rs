@@ -52,6 +52,39 @@ fn increments_lead_to_the_state_of_a_full_backup() {
     assert_eq!(verify(&files).expect("it verifies").position, history.end());
 }
 
+/// Goal: the revision that a full backup states can be requested of it, whatever entries without a command
+/// stand behind the last one, and also with an increment after it; no earlier one can.
+#[test]
+fn a_full_backup_has_the_revision_that_it_states() {
+    let history = History::new(30);
+    let end = history.entries.len();
+    let at = |revision, files: &[Vec<u8>]| {
+        let mut chain: Chain<Registers> = Chain::new(()).up_to(revision);
+        for file in files {
+            chain.add(Reader::new(&file[..])?)?;
+        }
+        chain.finish()
+    };
+    for entries in 1..=end {
+        let revision = history.revision(entries);
+        let full = history.full(entries);
+        let whole = verify(std::slice::from_ref(&full)).expect("it verifies");
+        for files in [
+            vec![full.clone()],
+            vec![full.clone(), history.increment(entries, end)],
+        ] {
+            let there = at(revision, &files).expect("it has the revision");
+            assert!(there.machine.rows().eq(whole.machine.rows()), "{entries}");
+        }
+        let earlier = at(revision - 1, &[full]).err();
+        let expected = VerifyError::Later {
+            first: revision,
+            at: revision - 1,
+        };
+        assert_eq!(earlier.map(|e| e.to_string()), Some(expected.to_string()));
+    }
+}
+
 /// Notes the registers before and after each command.
 #[derive(Default)]
 struct Noted(Vec<(u64, usize, usize)>);

@@ -2,6 +2,7 @@
 
 use berth_backup::{Header, Kind, Writer};
 use berth_replication::effects::Position;
+use berth_replication::replay::command_of;
 use berth_replication::{Machine as _, Replay};
 use berth_store::{Member, Membership, Row, StateHash};
 use berth_testkit::replication::{Registers, add, set};
@@ -82,11 +83,24 @@ impl History {
         self.states[entries].1
     }
 
+    /// Returns the index of the last command of so many entries.
+    pub(crate) fn revision(&self, entries: usize) -> u64 {
+        let commands = self.entries[..entries].iter();
+        let commands = commands.filter(|entry| command_of(entry).is_some());
+        commands
+            .last()
+            .map_or(self.at(0).index, |entry| entry.index)
+    }
+
     /// Returns a full backup at this number of entries.
     pub(crate) fn full(&self, entries: usize) -> Vec<u8> {
         let (machine, at) = &self.states[entries];
         let rows: Vec<Row> = machine.rows().collect();
-        written(full_header(*at), &rows, &[])
+        let header = Header {
+            revision: self.revision(entries),
+            ..full_header(*at)
+        };
+        written(header, &rows, &[])
     }
 
     /// Returns the increment between two numbers of entries.
