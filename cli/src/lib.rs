@@ -22,6 +22,7 @@
 //! | [`mod@fit`] | would it fit? without any cluster |
 //! | [`draw`] | pictures of topologies |
 //! | [`output`] | tables, JSON, refusals |
+//! | `remedies` | what helps against refusals without a hint |
 //! | [`dev`], [`demo`] | the whole system in one process, and a demonstration of it |
 //!
 //! Invariant: this crate decides nothing; it sends requests, waits and shows.
@@ -60,6 +61,7 @@ pub mod progress;
 pub mod provider;
 pub mod reading;
 pub mod records;
+mod remedies;
 pub mod replay;
 mod revocation;
 pub mod server_group;

@@ -24,6 +24,7 @@ use tonic::{Response, Status};
 
 use crate::offline::{self, Offline};
 use crate::output::Format;
+use crate::remedies::with_hint;
 use crate::stale::{self, LEADER_PATIENCE, Reading, Source};
 
 /// The timeout of a connection to a conductor.
@@ -429,7 +430,7 @@ pub fn not_begun(status: &Status, request_id: Option<&str>) -> Refusal {
         false => from_status(status),
     };
     if refusal.reason != OUTCOME_UNKNOWN {
-        return refusal;
+        return with_hint(refusal);
     }
     let repeat = request_id.map(|id| {
         format!("; the same command with --request-id {id} is carried out once, however often it is repeated")
@@ -458,21 +459,6 @@ fn source_of<T>(own: &OwnAnswer<T>) -> Source {
         staleness: own.staleness,
         is_earlier: false,
     }
-}
-
-fn with_hint(refusal: Refusal) -> Refusal {
-    if refusal.reason == OUTCOME_UNKNOWN {
-        return refusal.with_hint(
-            "`berth audit list` shows whether it was carried out, maybe a moment later",
-        );
-    }
-    if refusal.reason == client::UNREACHABLE && refusal.hint.is_none() {
-        return refusal.with_hint(
-            "start one (berth dev, or berth-scheduler), or name one: \
-             --scheduler HOST:PORT, or the environment variable BERTH_SCHEDULER",
-        );
-    }
-    refusal
 }
 
 fn no_conductor(tried: &[String]) -> Refusal {

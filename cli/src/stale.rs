@@ -16,7 +16,7 @@
 use std::time::Duration;
 
 use berth_domain::refusal::{Code, Refusal};
-use berth_proto::client::UNREACHABLE;
+use berth_proto::client::{NO_LEADER, UNREACHABLE};
 use berth_proto::consistency::Staleness;
 use serde_json::json;
 
@@ -41,7 +41,7 @@ pub enum Reading {
 
 /// Returns whether a refusal was made because no leader answered.
 pub(crate) fn is_without_leader(refusal: &Refusal) -> bool {
-    refusal.reason == "NO_LEADER" || refusal.reason == UNREACHABLE
+    refusal.reason == NO_LEADER || refusal.reason == UNREACHABLE
 }
 
 /// Returns the refusal of a command that would change something.

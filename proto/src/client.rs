@@ -42,6 +42,8 @@ pub const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The reason of a refusal that was made here because no scheduler answered at all.
 pub const UNREACHABLE: &str = "SCHEDULER_UNREACHABLE";
+/// The reason of a refusal that was made here because schedulers answered, and none of them leads.
+pub const NO_LEADER: &str = "NO_LEADER";
 
 /// A text is not the address of a server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -421,7 +423,7 @@ impl SchedulerChannel {
             .as_ref()
             .map_or("no answer in time", |status| status.message());
         let message = format!("no scheduler of {endpoints} took the call: {seen}");
-        let mut refusal = Refusal::new(Code::Unavailable, "NO_LEADER", message);
+        let mut refusal = Refusal::new(Code::Unavailable, NO_LEADER, message);
         if let Some(unavailable) = last.as_ref().and_then(status::refusal_of) {
             // A member may be reachable and report what it lacks, as a quorum.
             refusal.hint = unavailable.hint;
