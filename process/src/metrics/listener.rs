@@ -20,9 +20,10 @@ use hyper::{Method, Request, Response, StatusCode};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
-use tonic::codegen::http::header::{ACCEPT, ALLOW, CONTENT_TYPE};
+use tonic::codegen::http::header::{ALLOW, CONTENT_TYPE};
 use tonic::codegen::http::{HeaderMap, HeaderValue};
 
+use super::accept::prefers_open_metrics;
 use super::definition::Definition;
 use super::exposition::{CLASSIC, Exposition, OPEN_METRICS};
 use super::health::{self, Check};
@@ -145,7 +146,7 @@ impl Shared {
             out.set(&CERTIFICATE, ends);
         }
         self.observed.expose(&mut out).await;
-        let (content_type, body) = match accepts_open_metrics(headers) {
+        let (content_type, body) = match prefers_open_metrics(headers) {
             true => (OPEN_METRICS, out.to_open_metrics()),
             false => (CLASSIC, out.to_classic()),
         };
@@ -168,29 +169,6 @@ fn is_verbose(query: Option<&str>) -> bool {
     parameters.any(|parameter| parameter.split('=').next() == Some("verbose"))
 }
 
-/// Returns whether a client reads `OpenMetrics`: it names the type, or any type would do.
-fn accepts_open_metrics(headers: &HeaderMap) -> bool {
-    let mut values = headers.get_all(ACCEPT).iter().peekable();
-    if values.peek().is_none() {
-        return true;
-    }
-    let types = values.filter_map(|value| value.to_str().ok());
-    let mut types = types
-        .flat_map(|value| value.split(','))
-        .map(|one| one.split(';').next().unwrap_or_default().trim());
-    let accepted = ["application/openmetrics-text", "application/*", "*/*"];
-    let mut names_classic = false;
-    let mut any = false;
-    for name in &mut types {
-        if name.eq_ignore_ascii_case(accepted[0]) {
-            return true;
-        }
-        names_classic |= name.eq_ignore_ascii_case("text/plain");
-        any |= accepted[1..].contains(&name);
-    }
-    any && !names_classic
-}
-
 fn text(status: StatusCode, body: String) -> Response<String> {
     response(status, TEXT, body)
 }
@@ -206,30 +184,6 @@ fn response(status: StatusCode, content_type: &'static str, body: String) -> Res
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_format_follows_from_what_a_client_accepts() {
-        let check = |accept: Option<&str>, expected: bool| {
-            let mut headers = HeaderMap::new();
-            if let Some(accept) = accept {
-                headers.insert(ACCEPT, accept.parse().unwrap());
-            }
-            assert_eq!(accepts_open_metrics(&headers), expected, "{accept:?}");
-        };
-        check(None, true);
-        check(Some("*/*"), true);
-        check(Some("text/plain"), false);
-        check(Some("text/plain;version=0.0.4;q=0.5,*/*;q=0.1"), false);
-        check(Some("text/html"), false);
-        // What Prometheus sends.
-        check(
-            Some(
-                "application/openmetrics-text;version=1.0.0,application/openmetrics-text;\
-                 version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
-            ),
-            true,
-        );
-    }
 
     #[test]
     fn checks_are_shown_on_request() {

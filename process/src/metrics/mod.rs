@@ -7,6 +7,7 @@
 //!
 //! | module | contents |
 //! |---|---|
+//! | `accept` | the format that a client prefers |
 //! | [`definition`] | a metric: name, type, labels, text |
 //! | [`counters`] | what is counted while a program works |
 //! | [`exposition`] | the values of a scrape, and their text |
@@ -20,6 +21,7 @@
 //! Invariant: the values of every label come from a closed set, or from one that is bounded; no name of a
 //! VM or of a host is among them.
 
+mod accept;
 pub mod counters;
 pub mod definition;
 pub mod exposition;
