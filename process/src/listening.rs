@@ -11,6 +11,7 @@ use tokio::net::TcpListener;
 
 use crate::encryption::Encryption;
 use crate::keys::Keys;
+use crate::run::Remedy;
 
 /// Where metrics could be served.
 const METRICS_EXAMPLE: &str = "127.0.0.1:7180";
@@ -190,6 +191,28 @@ impl ListenError {
     #[must_use]
     pub fn is_in_use(&self) -> bool {
         self.source.kind() == io::ErrorKind::AddrInUse
+    }
+
+    /// Returns what to do, for a program that listens for its clients and for readers of its metrics.
+    #[must_use]
+    pub fn remedy(&self) -> Remedy {
+        let (code, text) = match self.is_in_use() {
+            true => (
+                "address-in-use",
+                "Stop the process that listens there (`ss -ltnp` lists it), or start with another \
+                 `--listen` or `--metrics-listen`",
+            ),
+            false => (
+                "address-unusable",
+                "Start with `--listen` and `--metrics-listen` set to addresses of this machine (`ip \
+                 address`) and ports above 1023",
+            ),
+        };
+        Remedy {
+            code,
+            text,
+            document: "docs/stops.md",
+        }
     }
 }
 

@@ -6,7 +6,10 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use berth_process::{Cause, Remedy};
+
 use crate::config::Config;
+use crate::error::Error;
 use crate::flags::Flags;
 use crate::server;
 
@@ -18,6 +21,14 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
         Flags::config,
         |config: &Config| &config.log,
         server::run,
-        berth_process::unexplained,
+        explain,
     )
+}
+
+/// Returns what to do about an address that cannot be listened on. Other errors name it themselves.
+fn explain(cause: &Cause<'_, Error>) -> Option<Remedy> {
+    match cause {
+        Cause::Program(Error::Listen(error)) => Some(error.remedy()),
+        Cause::Program(_) | Cause::Configuration | Cause::System(_) | Cause::Panic => None,
+    }
 }

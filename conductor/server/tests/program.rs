@@ -81,6 +81,7 @@ fn a_taken_address_ends_with_status_1() {
         err.contains(&format!("cannot listen on {address}")),
         "{err}"
     );
+    assert!(err.contains("code address-in-use"), "{err}");
 }
 
 /// Ends the process however the test ends.

@@ -125,7 +125,33 @@ fn an_address_in_use_is_named() {
         let answer = bench.run(program, &[&listen[..], more].concat());
         let _ = answer
             .with_status(1)
-            .saying(&["cannot listen on", &taken, "in use"]);
+            .saying(&["cannot listen on", &taken, "in use"])
+            .saying(&["hint:", "--metrics-listen", "code address-in-use"]);
+    }
+    // A free port for clients, and the taken one for readers of metrics.
+    let (config, socket) = (bench.file("csi.toml", ""), bench.path("csi.sock"));
+    let controller = [
+        "--config".to_owned(),
+        config,
+        "--csi-endpoint".to_owned(),
+        format!("unix://{socket}"),
+    ];
+    let controller: Vec<&str> = controller.iter().map(String::as_str).collect();
+    let free = ["--listen", "127.0.0.1:0"];
+    for (program, more) in [
+        ("berth-scheduler", [&free[..], cases[0].1].concat()),
+        ("berth-conductor", free.to_vec()),
+        ("berth-compute-agent", [&free[..], cases[2].1].concat()),
+        ("berth-csi-controller", controller),
+    ] {
+        let answer = bench.run(
+            program,
+            &[&["--metrics-listen", &taken][..], &more].concat(),
+        );
+        let _ = answer
+            .with_status(1)
+            .saying(&["cannot listen on", &taken, "in use"])
+            .saying(&["hint:", "--metrics-listen", "code address-in-use"]);
     }
     assert!(!Path::new(&data).exists(), "nothing was begun");
 }
