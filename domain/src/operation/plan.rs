@@ -17,6 +17,8 @@ use crate::vm;
 pub struct Plan {
     /// What users read.
     pub title: &'static str,
+    /// The kind as the value of a label of metrics, which does not change.
+    pub label: &'static str,
     /// What is being done to the VM, where its state does not show it: the wire's `Vm.task`.
     pub task: Option<&'static str>,
     /// The states of a VM on which it may be at work.

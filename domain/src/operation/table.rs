@@ -49,6 +49,17 @@ pub const PLANS: [&Plan; 14] = [
     &SNAPSHOT,
 ];
 
+/// The plan of each kind, those without steps too.
+pub const KINDS: [&Plan; PLANS.len() + 1] = {
+    let mut kinds = [&DRAIN; PLANS.len() + 1];
+    let mut at = 0;
+    while at < PLANS.len() {
+        kinds[at] = PLANS[at];
+        at += 1;
+    }
+    kinds
+};
+
 impl Kind {
     /// Returns how operations of this kind proceed.
     #[must_use]
@@ -83,6 +94,7 @@ const CLAIM: StepPlan = StepPlan {
 
 static BOOT: Plan = Plan {
     title: "boot",
+    label: "boot",
     task: None,
     works_in: &[State::Building],
     claims: Some(ClaimPurpose::Boot),
@@ -109,6 +121,7 @@ static BOOT: Plan = Plan {
 
 static DELETE: Plan = Plan {
     title: "delete",
+    label: "delete",
     task: None,
     works_in: &[State::Deleting],
     claims: None,
@@ -135,6 +148,7 @@ static DELETE: Plan = Plan {
 
 static LIVE_MIGRATION: Plan = Plan {
     title: "live migration",
+    label: "live_migrate",
     task: None,
     works_in: &[State::Migrating],
     claims: Some(ClaimPurpose::LiveMigration),
@@ -194,6 +208,7 @@ static LIVE_MIGRATION: Plan = Plan {
 
 static COLD_MIGRATION: Plan = Plan {
     title: "cold migration",
+    label: "cold_migrate",
     task: Some("MOVING"),
     works_in: &[State::Active, State::Stopped],
     claims: Some(ClaimPurpose::ColdMigration),
@@ -237,6 +252,7 @@ static COLD_MIGRATION: Plan = Plan {
 
 static REVERT_RESIZE: Plan = Plan {
     title: "revert of a resize",
+    label: "revert_resize",
     task: Some("REVERTING"),
     works_in: &[State::Resized],
     claims: None,
@@ -264,6 +280,7 @@ static REVERT_RESIZE: Plan = Plan {
 
 static CONFIRM_RESIZE: Plan = Plan {
     title: "confirmation of a resize",
+    label: "confirm_resize",
     task: Some("CONFIRMING"),
     works_in: &[State::Resized],
     claims: None,
@@ -299,6 +316,7 @@ const START_ELSEWHERE: &[StepPlan] = &[
 
 static EVACUATION: Plan = Plan {
     title: "evacuation",
+    label: "evacuate",
     task: Some("EVACUATING"),
     works_in: &[State::Active, State::Stopped],
     claims: Some(ClaimPurpose::Evacuation),
@@ -312,6 +330,7 @@ static EVACUATION: Plan = Plan {
 
 static SHELVING: Plan = Plan {
     title: "shelving",
+    label: "shelve",
     task: Some("SHELVING"),
     works_in: &[State::Active, State::Stopped],
     claims: None,
@@ -330,6 +349,7 @@ static SHELVING: Plan = Plan {
 
 static UNSHELVING: Plan = Plan {
     title: "unshelving",
+    label: "unshelve",
     task: Some("UNSHELVING"),
     works_in: &[State::Shelved],
     claims: Some(ClaimPurpose::Unshelving),
@@ -359,6 +379,8 @@ const fn on_own_host(
 ) -> Plan {
     Plan {
         title,
+        // These titles are words that a label may have.
+        label: title,
         task: Some(task),
         works_in,
         claims: None,
@@ -430,6 +452,7 @@ static SNAPSHOT: Plan = on_own_host(
 /// cancelled one begins no more moves.
 static DRAIN: Plan = Plan {
     title: "drain",
+    label: "drain_host",
     task: None,
     works_in: &[],
     claims: None,
@@ -480,9 +503,15 @@ mod tests {
 
     #[test]
     fn titles_are_distinct() {
-        let plans = PLANS.into_iter().chain([&DRAIN]);
-        let titles: BTreeSet<_> = plans.map(|plan| plan.title).collect();
-        assert_eq!(titles.len(), PLANS.len() + 1);
+        let titles: BTreeSet<_> = KINDS.iter().map(|plan| plan.title).collect();
+        assert_eq!(titles.len(), KINDS.len());
+        let labels: BTreeSet<_> = KINDS.iter().map(|plan| plan.label).collect();
+        assert_eq!(labels.len(), KINDS.len());
+        let is_of_label = |c: char| c.is_ascii_lowercase() || c == '_';
+        assert!(
+            labels.iter().all(|label| label.chars().all(is_of_label)),
+            "{labels:?}"
+        );
         let titles: BTreeSet<_> = Step::ALL.iter().map(|step| step.title()).collect();
         assert_eq!(titles.len(), Step::ALL.len());
     }

@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 
 use berth_domain::host::{Host, Liveness};
 use berth_domain::id::TimeMs;
-use berth_domain::operation::{Kind, Operation, Outcome};
+use berth_domain::operation::table::KINDS;
+use berth_domain::operation::{Operation, Outcome};
 use berth_domain::{claim, migration, vm};
 use berth_process::metrics::{Definition, Exposition, Label};
 use berth_replication::Retained;
@@ -161,26 +162,6 @@ berth_process::label! {
 }
 
 berth_process::label! {
-    enum OperationKind {
-        Boot = "boot",
-        Delete = "delete",
-        LiveMigrate = "live_migrate",
-        ColdMigrate = "cold_migrate",
-        RevertResize = "revert_resize",
-        Evacuate = "evacuate",
-        Shelve = "shelve",
-        Unshelve = "unshelve",
-        Stop = "stop",
-        Start = "start",
-        Reboot = "reboot",
-        Rebuild = "rebuild",
-        Snapshot = "snapshot",
-        ConfirmResize = "confirm_resize",
-        DrainHost = "drain_host",
-    }
-}
-
-berth_process::label! {
     enum OperationState {
         Running = "running",
         Cancelling = "cancelling",
@@ -250,28 +231,6 @@ impl From<migration::State> for MigrationState {
     }
 }
 
-impl From<&Kind> for OperationKind {
-    fn from(kind: &Kind) -> Self {
-        match kind {
-            Kind::Boot => Self::Boot,
-            Kind::Delete => Self::Delete,
-            Kind::LiveMigrate { .. } => Self::LiveMigrate,
-            Kind::ColdMigrate { .. } => Self::ColdMigrate,
-            Kind::RevertResize { .. } => Self::RevertResize,
-            Kind::Evacuate { .. } => Self::Evacuate,
-            Kind::Shelve => Self::Shelve,
-            Kind::Unshelve => Self::Unshelve,
-            Kind::Stop { .. } => Self::Stop,
-            Kind::Start => Self::Start,
-            Kind::Reboot { .. } => Self::Reboot,
-            Kind::Rebuild { .. } => Self::Rebuild,
-            Kind::Snapshot { .. } => Self::Snapshot,
-            Kind::ConfirmResize { .. } => Self::ConfirmResize,
-            Kind::DrainHost(_) => Self::DrainHost,
-        }
-    }
-}
-
 impl From<&Operation> for OperationState {
     fn from(operation: &Operation) -> Self {
         match (&operation.outcome, operation.cancelled) {
@@ -332,8 +291,9 @@ pub(crate) struct Census {
     troubled: u64,
     claims: Tally<ClaimState>,
     erasures_failed: u64,
-    operations: BTreeMap<(usize, usize), u64>,
-    oldest_ms: BTreeMap<usize, u64>,
+    /// By the label of the kind and the state.
+    operations: BTreeMap<(&'static str, usize), u64>,
+    oldest_ms: BTreeMap<&'static str, u64>,
     leases: Tally<LeaseState>,
     migrations: Tally<MigrationState>,
     others: Vec<(&'static str, u64)>,
@@ -415,7 +375,7 @@ impl Census {
 
     fn count_operations(&mut self, state: &State, now: TimeMs) {
         for operation in state.operations().values() {
-            let kind = OperationKind::from(&operation.kind).index();
+            let kind = operation.kind.plan().label;
             let is = OperationState::from(&**operation).index();
             *self.operations.entry((kind, is)).or_default() += 1;
             if operation.is_done() {
@@ -455,16 +415,19 @@ impl Census {
         out.set(&TROUBLED, self.troubled);
         self.claims.expose(&CLAIMS, out);
         out.set(&ERASURES_FAILED, self.erasures_failed);
-        for kind in OperationKind::ALL {
+        for kind in KINDS.map(|plan| plan.label) {
             for is in OperationState::ALL {
-                let count = self.operations.get(&(kind.index(), is.index()));
-                let labels = [kind.as_str(), is.as_str()];
-                out.add(&OPERATIONS, labels, count.copied().unwrap_or(0));
+                let count = self.operations.get(&(kind, is.index()));
+                out.add(
+                    &OPERATIONS,
+                    [kind, is.as_str()],
+                    count.copied().unwrap_or(0),
+                );
             }
         }
-        for kind in OperationKind::ALL {
-            let age_ms = self.oldest_ms.get(&kind.index()).copied().unwrap_or(0);
-            out.add(&OLDEST, [kind.as_str()], Duration::from_millis(age_ms));
+        for kind in KINDS.map(|plan| plan.label) {
+            let age_ms = self.oldest_ms.get(kind).copied().unwrap_or(0);
+            out.add(&OLDEST, [kind], Duration::from_millis(age_ms));
         }
         self.leases.expose(&LEASES, out);
         self.migrations.expose(&MIGRATIONS, out);
