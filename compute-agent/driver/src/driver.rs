@@ -16,6 +16,7 @@ use berth_domain::signals::{GuestMemory, MemorySignals};
 use berth_domain::transfer::DiskCopy;
 use serde::{Deserialize, Serialize};
 
+use crate::arrivals::Arrival;
 use crate::disks::{DiskReader, DiskWriter};
 use crate::domain::{DomainSpec, Draft, Ending, Force, Known, Other, Sending};
 use crate::error::Error;
@@ -335,6 +336,9 @@ pub trait Driver: Send + Sync {
     ///
     /// [`Error::WrongState`] when it is here; or when they cannot be deleted.
     fn drop_disks(&self, vm: VmUid, migration: MigrationId, side: Side) -> Result<(), Error>;
+
+    /// Returns the guests that arrived by live migration since the last call; waits for nothing.
+    fn take_arrivals(&self) -> Vec<Arrival>;
 
     /// Returns the memory usage of each guest of Berth's that is here. It may take long
     /// where the hypervisor does, and does not block other calls then.

@@ -6,6 +6,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`driver`] | the trait; its parameters, results and calls as values are in `berth-driver-api` |
+//! | [`arrivals`] | what the transfers took of guests that arrived |
 //! | [`perform`](mod@perform) | one call that stands as a value |
 //! | [`sim`] | simulated hypervisors: one in a process, or many under a virtual clock |
 //! | [`libvirt`] | QEMU through libvirt, opened when first used |
@@ -14,6 +15,7 @@
 //! | [`image`] | what the file of an image or a disk has to be before a program opens it |
 //! | `conformance` | the conformance suite of every driver |
 
+pub mod arrivals;
 #[cfg(any(test, feature = "testing"))]
 pub mod conformance;
 pub mod disks;
@@ -24,6 +26,7 @@ pub mod perform;
 pub mod sim;
 pub mod xml;
 
+pub use arrivals::Arrival;
 pub use berth_driver_api::{
     Answer, DomainSpec, Draft, Ending, Error, Fetch, Force, FreePages, Kind, Known, Other, Request,
     Sending, Token, VolumeDevice,

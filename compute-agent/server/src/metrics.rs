@@ -25,8 +25,8 @@ use berth_process::BoxFuture;
 use berth_process::access::table;
 use berth_process::bounds::Bounds as Held;
 use berth_process::metrics::{
-    Bounds, Check, Count, Counts, Definition, DurationsBy, Exposition, GrpcRequests, Observed,
-    Pairs, grpc,
+    Bounds, Check, Count, Counts, Definition, Durations, DurationsBy, Exposition, GrpcRequests,
+    Observed, Pairs, grpc,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -42,6 +42,26 @@ static CALL_DURATION: Definition = Definition::histogram(
     "berth_driver_call_duration_seconds",
     &["kind"],
     "Time of a call to the hypervisor's driver.",
+);
+static ARRIVED: Definition = Definition::counter(
+    "berth_migrations_arrived_total",
+    &[],
+    "Guests that arrived on this host by live migration, and of whose transfer the hypervisor has figures.",
+);
+static TRANSFERRED: Definition = Definition::counter(
+    "berth_migration_transferred_bytes_total",
+    &[],
+    "Bytes of memory and disks that were transferred for them, those that were sent again among them.",
+);
+static ITERATIONS: Definition = Definition::counter(
+    "berth_migration_iterations_total",
+    &[],
+    "How often the memory of guests that arrived was gone over: one each, and more where guests wrote.",
+);
+static DOWNTIME: Definition = Definition::histogram(
+    "berth_migration_downtime_seconds",
+    &[],
+    "Time for which a guest that arrived ran on neither host.",
 );
 static HEARTBEATS: Definition = Definition::counter(
     "berth_heartbeats_total",
@@ -78,6 +98,10 @@ pub(crate) struct Metrics {
     calls: Pairs<CallKind, CallEnd>,
     took: DurationsBy<CallKind>,
     heartbeats: Counts<Heartbeat>,
+    arrived: Count,
+    transferred_bytes: Count,
+    iterations: Count,
+    downtime: Durations,
     /// 1 while the scheduler knows this run.
     registered: Count,
     begun: Instant,
@@ -94,6 +118,10 @@ impl Metrics {
             calls: Pairs::default(),
             took: DurationsBy::new(Bounds::LONG),
             heartbeats: Counts::default(),
+            arrived: Count::default(),
+            transferred_bytes: Count::default(),
+            iterations: Count::default(),
+            downtime: Durations::new(Bounds::SHORT),
             registered: Count::default(),
             begun: Instant::now(),
             ticked_ms: Count::default(),
@@ -111,6 +139,18 @@ impl Metrics {
         let kind = kind.into();
         self.calls.of(kind, result.into()).increment();
         self.took.of(kind).observe(took);
+    }
+
+    /// Counts the guests that arrived since the last time.
+    pub(crate) fn count_arrivals(&self, driver: &dyn Driver) {
+        for arrival in driver.take_arrivals() {
+            self.arrived.increment();
+            self.transferred_bytes.add(arrival.bytes);
+            self.iterations.add(arrival.iterations);
+            if let Some(downtime) = arrival.downtime {
+                self.downtime.observe(downtime);
+            }
+        }
     }
 
     /// Counts a heartbeat.
@@ -174,6 +214,11 @@ impl Observed for Watched {
             out.set(&REGISTERED, metrics.registered.get());
             out.set(&TICK_AGE, metrics.tick_age());
             metrics.heartbeats.expose(&HEARTBEATS, out);
+            self.sampler.count_arrivals(metrics);
+            out.set(&ARRIVED, metrics.arrived.get());
+            out.set(&TRANSFERRED, metrics.transferred_bytes.get());
+            out.set(&ITERATIONS, metrics.iterations.get());
+            out.set(&DOWNTIME, metrics.downtime.read());
             metrics.calls.expose_nonzero(&CALLS, out);
             metrics.took.expose_nonempty(&CALL_DURATION, out);
             self.sampler.expose(out);

@@ -17,7 +17,8 @@ use berth_domain::topology::{HostCell, HostTopology};
 use berth_domain::transfer::DiskCopy;
 use berth_driver::disks::{DiskReader, DiskWriter};
 use berth_driver::{
-    Chunk, DomainSpec, Draft, Driver, Ending, Error, Force, FreePages, Info, Known, Other, Sending,
+    Arrival, Chunk, DomainSpec, Draft, Driver, Ending, Error, Force, FreePages, Info, Known, Other,
+    Sending,
 };
 
 /// Why a call for a guest is refused.
@@ -178,6 +179,10 @@ impl Driver for NoDriver {
 
     fn erase(&self, _: &PmemDevice) -> Result<(), Error> {
         refused()
+    }
+
+    fn take_arrivals(&self) -> Vec<Arrival> {
+        Vec::new()
     }
 
     fn erased_bytes(&self) -> BTreeMap<PmemName, u64> {

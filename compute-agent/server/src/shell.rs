@@ -389,6 +389,7 @@ impl Shell {
                 })
             });
             metrics.called(kind, begun.elapsed(), &result);
+            metrics.count_arrivals(&*driver);
             // The receiver is gone once the agent has stopped.
             let _ = report.send(Performed {
                 token,

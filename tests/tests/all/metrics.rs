@@ -247,6 +247,16 @@ fn what_is_documented_is_served_and_changes() {
     becomes(agent, "berth_guests", &[("state", "running")], |guests| {
         guests == 1.0
     });
+    // The guest that moved has 64 MiB, and did not write.
+    let arrived = &cluster.agents[1];
+    becomes(arrived, "berth_migrations_arrived_total", &[], |count| {
+        count == 1.0
+    });
+    let bytes = value(arrived, "berth_migration_transferred_bytes_total", &[]);
+    assert!((bytes - f64::from(64 << 20)).abs() < 0.5, "{bytes}");
+    let downtimes = "berth_migration_downtime_seconds_count";
+    assert!((value(arrived, downtimes, &[]) - 1.0).abs() < 0.5);
+    assert!(value(agent, "berth_migrations_arrived_total", &[]) < 0.5);
     // Three CPUs of one node, whichever it is.
     eventually("pinned CPUs", || {
         let on = |node| {

@@ -200,6 +200,22 @@ pub(crate) fn a_guest_with_disk_and_nic_moves_and_answers() {
         .unwrap();
     assert_eq!(source.domain(guest.uid).unwrap().state, DomainState::Absent);
     assert_eq!(vcpu(&machines[1], "disk-guest"), [1]);
+    let status = destination.domain(guest.uid).unwrap();
+    assert_eq!(status.state, DomainState::Running);
+    let arrivals = destination.take_arrivals();
+    let [arrival] = arrivals[..] else {
+        panic!("one guest arrived: {arrivals:?}");
+    };
+    println!("what the transfer took: {arrival:?}");
+    // Pages of zeros are not sent: less than the guest has, but more than a kernel that runs.
+    let memory = guest.spec.flavor.memory_mib << 20;
+    assert!(arrival.bytes > 1 << 20, "{arrival:?} of {memory}");
+    assert!(
+        arrival.downtime.is_some_and(|time| time < PATIENCE),
+        "{arrival:?}"
+    );
+    assert!(arrival.iterations >= 1, "{arrival:?}");
+    assert!(source.take_arrivals().is_empty(), "the source has none");
     let count = console.count().unwrap();
     console.wait_for_count_above(count + 3, PATIENCE).unwrap();
     assert_eq!(ask(&machines[1], "recall"), "berth");

@@ -28,12 +28,14 @@ use berth_domain::signals::GuestMemory;
 use berth_domain::transfer::{DiskCopy, TransferProgress};
 use berth_domain::vm::BootSource;
 
+use super::awaited::Awaited;
 use super::error::error_of;
 use super::memory::Looks;
 use super::{
     Connection, Domain, DomainState, Kind, Migration, XmlView, console, disk, ending, inspect,
     paused, peer, progress, running, send,
 };
+use crate::arrivals::Arrival;
 use crate::disks::{DiskReader, DiskWriter};
 use crate::domain::{DomainSpec, Draft, Ending, Force, Known, Other, Sending};
 use crate::driver::{Chunk, Driver, Eraser, Info};
@@ -108,6 +110,7 @@ pub struct LibvirtDriver {
     /// Guests whose transfer was requested to stop: libvirt sometimes reports then that the other side
     /// broke off, which it did for that reason.
     stop_requested: Mutex<BTreeSet<VmUid>>,
+    awaited: Awaited,
 }
 
 impl LibvirtDriver {
@@ -136,6 +139,7 @@ impl LibvirtDriver {
             connection: Mutex::new(None),
             looks: Looks::default(),
             stop_requested: Mutex::default(),
+            awaited: Awaited::default(),
         })
     }
 
@@ -436,6 +440,7 @@ impl Driver for LibvirtDriver {
         }
         if state == State::Running {
             disk::arrived(vm, &self.config.settings);
+            self.awaited.examine(vm, || domain.completed_job());
         }
         let vcpu_cpus = match domain.xml(XmlView::Live) {
             Ok(xml) => xml::read::vcpu_cpus(&xml).map_err(|e| Error::refused(e.to_string()))?,
@@ -459,6 +464,9 @@ impl Driver for LibvirtDriver {
                 continue;
             };
             let state = self.state(&domain)?;
+            if state == State::Running {
+                self.awaited.examine(record.uid, || domain.completed_job());
+            }
             if state != State::Absent {
                 known.push(Known {
                     domain: record,
@@ -490,6 +498,7 @@ impl Driver for LibvirtDriver {
                 Error::refused(format!("{} cannot be made: {error}", directory.display()))
             })?;
         }
+        self.awaited.expect(guest.uid);
         if copies.is_empty() {
             return Ok(());
         }
@@ -508,6 +517,7 @@ impl Driver for LibvirtDriver {
     }
 
     fn forget_incoming(&self, vm: VmUid) -> Result<(), Error> {
+        self.awaited.forget(vm);
         let Some(domain) = self.find(vm)? else {
             return Ok(());
         };
@@ -687,6 +697,10 @@ impl Driver for LibvirtDriver {
 
     fn erase(&self, device: &PmemDevice) -> Result<(), Error> {
         self.eraser.erase(device)
+    }
+
+    fn take_arrivals(&self) -> Vec<Arrival> {
+        self.awaited.take()
     }
 
     fn erased_bytes(&self) -> BTreeMap<PmemName, u64> {

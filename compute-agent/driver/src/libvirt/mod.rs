@@ -16,6 +16,7 @@
 //!
 //! Invariant: `unsafe` stays inside `ffi`, `connection` and `domain`.
 
+mod awaited;
 #[allow(unsafe_code)]
 mod connection;
 mod console;

@@ -27,6 +27,7 @@ use super::orders::{Moment, Orders};
 use super::pmem::Contents;
 use super::progress::Underway;
 use super::story::Story;
+use crate::arrivals::{Arrival, Arrivals};
 use crate::disks::{self, DiskReader, DiskWriter, Hooks};
 use crate::domain::{DomainSpec, Draft, Ending, Force, Known, Other, Sending};
 use crate::driver::{Chunk, Driver, Info};
@@ -137,6 +138,7 @@ pub(super) struct Shared {
     erase_mib_per_s: u64,
     files: Files,
     can_encrypt: bool,
+    pub(super) arrivals: Arrivals,
 }
 
 pub(super) struct State {
@@ -205,6 +207,7 @@ impl SimDriver {
                 directory: config.disk_dir,
             },
             can_encrypt: config.can_encrypt,
+            arrivals: Arrivals::default(),
         });
         for (vm, uri) in unsure {
             let shared = shared.clone();
@@ -423,6 +426,10 @@ impl Driver for SimDriver {
             host.erase(&device.name);
             Ok(())
         })
+    }
+
+    fn take_arrivals(&self) -> Vec<Arrival> {
+        self.shared.arrivals.take()
     }
 
     fn erased_bytes(&self) -> BTreeMap<PmemName, u64> {

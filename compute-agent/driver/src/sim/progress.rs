@@ -8,8 +8,41 @@ use std::time::Duration;
 use berth_domain::id::{TimeMs, VmUid};
 use berth_domain::transfer::{Amount, Phase, TransferProgress};
 
+use crate::arrivals::Arrival;
 use crate::domain::{DomainSpec, Force, Sending};
 use crate::error::Error;
+
+/// How often a simulated memory is gone over at most.
+const ITERATIONS_MAX: u64 = 30;
+
+/// The part of the memory that is small enough to be sent while the guest stands still: one of so many.
+const LAST_PART: u64 = 1_024;
+
+/// Returns what became of a transfer of so much memory, of which the guest touches this share while it
+/// is sent: each time that is sent again, until little is left. The rest and the switch are the
+/// downtime.
+pub(super) fn arrival(
+    memory: u64,
+    active_percent: u64,
+    took: Duration,
+    switch: Duration,
+) -> Arrival {
+    let (mut bytes, mut left, mut iterations) = (0_u64, memory, 0);
+    while iterations < ITERATIONS_MAX && (iterations == 0 || left > memory / LAST_PART) {
+        bytes = bytes.saturating_add(left);
+        left = left / 100 * active_percent.min(100);
+        iterations += 1;
+    }
+    let bytes = bytes.saturating_add(left);
+    let took_us = took.as_micros();
+    let rest_us = took_us * u128::from(left) / u128::from(bytes.max(1));
+    let rest = Duration::from_micros(u64::try_from(rest_us).unwrap_or(u64::MAX));
+    Arrival {
+        bytes,
+        downtime: Some(rest + switch),
+        iterations,
+    }
+}
 
 /// A transfer that goes out.
 #[derive(Clone, Debug)]
@@ -106,5 +139,32 @@ impl Underway {
             downtime_ms: 0,
             iteration: 1,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_guest_touches_is_sent_again() {
+        let (took, switch) = (Duration::from_secs(10), Duration::from_millis(3));
+        let memory = 1 << 30;
+        let arrival = |active_percent| arrival(memory, active_percent, took, switch);
+        let idle = arrival(0);
+        assert_eq!((idle.bytes, idle.iterations), (memory, 1));
+        assert_eq!(idle.downtime, Some(switch));
+        let busy = arrival(50);
+        assert_eq!(busy.iterations, 10);
+        assert!(
+            busy.bytes > memory * 199 / 100 && busy.bytes < memory * 2,
+            "{busy:?}"
+        );
+        // It never converges: all of it is sent while the guest stands still.
+        let wild = arrival(100);
+        assert_eq!(wild.iterations, ITERATIONS_MAX);
+        let downtime = wild.downtime.unwrap();
+        assert!(downtime > took / 32 && downtime < took / 30, "{downtime:?}");
+        assert!(busy.downtime < wild.downtime && busy.downtime > idle.downtime);
     }
 }

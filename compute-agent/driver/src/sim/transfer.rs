@@ -6,7 +6,7 @@
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::PoisonError;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use berth_domain::agent::DomainState;
 use berth_domain::id::VmUid;
@@ -16,7 +16,7 @@ use super::driver::{PROGRESS_PERIOD, SOCKET_TIMEOUT, STOPPING, STORY_PERIOD, Sha
 use super::host::Phase;
 use super::orders::Moment;
 use super::post_copy::TORN;
-use super::progress::Underway;
+use super::progress::{self, Underway};
 use super::wire::{self, Message};
 use crate::domain::{DomainSpec, Sending};
 use crate::error::Error;
@@ -241,7 +241,14 @@ impl Shared {
             return wire::send(&mut stream, &Message::Refused { message });
         }
         let vm = domain.uid;
+        let memory = domain.spec.flavor.memory_mib << 20;
+        let begun = Instant::now();
         let received = self.receive(vm, &mut stream);
+        if let Ok(switch) = received {
+            let active_percent = active_percent.unwrap_or(0);
+            let arrival = progress::arrival(memory, active_percent, begun.elapsed(), switch);
+            self.arrivals.push(arrival);
+        }
         if received.is_err() {
             let _ = self.change(|host| {
                 host.give_up_receive(vm);
@@ -249,10 +256,11 @@ impl Shared {
                 Ok(())
             });
         }
-        received
+        received.map(drop)
     }
 
-    fn receive(&self, vm: VmUid, stream: &mut TcpStream) -> io::Result<()> {
+    /// Takes a guest in, and returns how long its switch took.
+    fn receive(&self, vm: VmUid, stream: &mut TcpStream) -> io::Result<Duration> {
         wire::send(stream, &Message::Accepted)?;
         let mut message = Message::Progress;
         while message == Message::Progress {
@@ -261,20 +269,29 @@ impl Shared {
         let Message::Go { console, post_copy } = message else {
             return Err(unexpected(&message));
         };
+        let stopped = Instant::now();
         if post_copy {
-            return self.pull(vm, stream, *console);
+            return self.pull(vm, stream, *console, stopped);
         }
         self.change(|host| host.arrive(now(), vm, *console))
             .map_err(io::Error::other)?;
+        let switch = stopped.elapsed();
         // The guest runs here: whether the other side receives it does not matter.
         let _ = wire::send(stream, &Message::Arrived);
-        Ok(())
+        Ok(switch)
     }
 
     /// Lets a guest go on whose memory follows; without all of it, it is torn.
-    fn pull(&self, vm: VmUid, stream: &mut TcpStream, console: Console) -> io::Result<()> {
+    fn pull(
+        &self,
+        vm: VmUid,
+        stream: &mut TcpStream,
+        console: Console,
+        stopped: Instant,
+    ) -> io::Result<Duration> {
         self.change(|host| host.pull(now(), vm, console))
             .map_err(io::Error::other)?;
+        let switch = stopped.elapsed();
         wire::send(stream, &Message::Arrived)?;
         let mut message = Message::Progress;
         while message == Message::Progress {
@@ -286,7 +303,7 @@ impl Shared {
         self.change(|host| host.pulled(vm))
             .map_err(io::Error::other)?;
         let _ = wire::send(stream, &Message::Arrived);
-        Ok(())
+        Ok(switch)
     }
 }
 

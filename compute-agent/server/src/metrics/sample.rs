@@ -13,6 +13,8 @@ use berth_process::metrics::{Definition, Exposition, Label};
 use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 
+use super::Metrics;
+
 static CONNECTED: Definition = Definition::gauge(
     "berth_driver_connected",
     &[],
@@ -153,6 +155,11 @@ impl Sampler {
         nodes
             .map(|at| taken.get(&at).copied().unwrap_or(0))
             .collect()
+    }
+
+    /// Counts the guests that arrived since the last time.
+    pub(super) fn count_arrivals(&self, metrics: &Metrics) {
+        metrics.count_arrivals(&*self.driver);
     }
 
     /// Checks that the hypervisor answered lately.
