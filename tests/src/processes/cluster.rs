@@ -209,6 +209,7 @@ pub struct Builder {
     transfer_ms: u64,
     lease_ttl_ms: u64,
     checkpoint_entries: u64,
+    scheduler_config: String,
     service_version: Option<u32>,
     certified: bool,
     given: Option<usize>,
@@ -256,6 +257,13 @@ impl Builder {
     #[must_use]
     pub fn checkpoint_entries(mut self, entries: u64) -> Self {
         self.checkpoint_entries = entries;
+        self
+    }
+
+    /// Adds to the configuration file of every scheduler: keys, then tables.
+    #[must_use]
+    pub fn scheduler_config(mut self, more: &str) -> Self {
+        self.scheduler_config = more.to_owned();
         self
     }
 
@@ -320,6 +328,7 @@ impl Builder {
             csi_controllers: Vec::new(),
             addresses,
             checkpoint_entries: self.checkpoint_entries,
+            scheduler_config: self.scheduler_config,
             schedulers_made: 0,
             given: self.given,
             gated: self.gated,
@@ -360,6 +369,8 @@ pub struct Cluster {
     pub certs: Option<Certs>,
     addresses: Addresses,
     checkpoint_entries: u64,
+    /// The rest of the configuration file of a scheduler.
+    scheduler_config: String,
     /// How many schedulers there have ever been: a removed one's directory is of no use.
     schedulers_made: u32,
     /// How many of the schedulers' addresses the other parts are given; all if absent.
@@ -387,6 +398,7 @@ impl Cluster {
             transfer_ms: 300,
             lease_ttl_ms: 10_000,
             checkpoint_entries: 200_000,
+            scheduler_config: String::new(),
             service_version: None,
             certified: false,
             given: None,
@@ -465,7 +477,8 @@ impl Cluster {
         let address = self.addresses.free();
         let config = self.folder().join(format!("{name}.toml"));
         let entries = self.checkpoint_entries;
-        write(&config, &format!("checkpoint_entries = {entries}\n"));
+        let more = &self.scheduler_config;
+        write(&config, &format!("checkpoint_entries = {entries}\n{more}"));
         let data_dir = self.folder().join(&name);
         let mut arguments = vec![
             ("--config", shown(&config)),
