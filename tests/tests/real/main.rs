@@ -83,6 +83,7 @@ const TESTS: &[Test] = &[
     test!(prometheus::promtool_finds_no_fault_in_any_scrape, [Prometheus]),
     test!(prometheus::prometheus_scrapes_three_schedulers, [Prometheus]),
     test!(prometheus::every_alert_fires_and_has_a_runbook, [Prometheus]),
+    test!(prometheus::every_rule_is_shortened_or_refused, []),
 
     test!(full_disk::a_full_disk_is_told_at_the_start, [SmallDisk]),
 

@@ -5,14 +5,18 @@
 //! made up ([`rules.yml`](prometheus/rules.yml)), of which each alert fires and none on a cluster that is
 //! well.
 
+mod server;
+mod shortened;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use berth_tests::processes::{Addresses, Cluster, Host, Process, eventually, scrape};
-use serde_json::Value;
+use berth_tests::processes::{Addresses, Cluster, Host, eventually, scrape};
+
+use server::Prometheus;
 
 use crate::PROGRAMS;
 
@@ -60,36 +64,15 @@ pub(crate) fn promtool_finds_no_fault_in_any_scrape() {
 
 pub(crate) fn prometheus_scrapes_three_schedulers() {
     let cluster = Cluster::builder(PROGRAMS).watched().start();
-    let address = Addresses::new().free();
     let targets = cluster.schedulers.iter().map(|part| part.watch());
     let targets: Vec<String> = targets.map(|watch| format!("{watch:?}")).collect();
     let rules = root().join("deploy/prometheus/berth.rules.yml");
-    let config = cluster.folder().join("prometheus.yml");
-    let text = format!(
+    let config = format!(
         "global: {{scrape_interval: 1s, evaluation_interval: 1s}}\nrule_files: [{rules:?}]\n\
          scrape_configs:\n- job_name: berth-scheduler\n  static_configs: [{{targets: [{}]}}]\n",
         targets.join(", ")
     );
-    fs::write(&config, text).expect("a file in a directory of our own");
-    let mut command = Command::new("prometheus");
-    command
-        .arg(format!("--config.file={}", config.display()))
-        .arg(format!(
-            "--storage.tsdb.path={}",
-            cluster.folder().join("tsdb").display()
-        ))
-        .arg(format!("--web.listen-address={address}"));
-    let _prometheus = Process::start(command, &cluster.folder().join("prometheus.log"));
-    let query = |expression: &str| {
-        let path = format!("/api/v1/query?query={expression}");
-        let response = scrape::get(&address, &path)?;
-        // Its body comes in one chunk.
-        let body = response.body.lines().find(|line| line.starts_with('{'));
-        let answer: Value = serde_json::from_str(body.unwrap_or_default())
-            .map_err(|error| format!("{error}: {response:?}"))?;
-        let value = answer["data"]["result"][0]["value"][1].as_str();
-        value.map(str::to_owned).ok_or(format!("{answer}"))
-    };
+    let prometheus = Prometheus::start(cluster.folder(), Addresses::new().free(), &config);
     for (expression, expected) in [
         ("sum(up)", "3"),
         ("sum(berth_raft_is_leader)", "1"),
@@ -97,13 +80,16 @@ pub(crate) fn prometheus_scrapes_three_schedulers() {
         ("count(berth_raft_log_sync_duration_seconds_count)", "3"),
     ] {
         eventually(expression, || {
-            let value = query(expression)?;
+            let value = prometheus.value(expression)?;
             (value == expected).then_some(()).ok_or(value)
         });
     }
     // Of a cluster that is well, none is firing.
-    let firing = query("count(ALERTS%7Balertstate=%22firing%22%7D)");
-    assert!(firing.is_err(), "{firing:?}");
+    assert_eq!(prometheus.firing(), Ok(Vec::new()));
+}
+
+pub(crate) fn every_rule_is_shortened_or_refused() {
+    shortened::check_errors();
 }
 
 /// Returns the names that follow this beginning of a line.
