@@ -18,7 +18,7 @@ pub(super) type Labels = BTreeMap<String, String>;
 /// A Prometheus that runs.
 pub(super) struct Prometheus {
     address: String,
-    _process: Process,
+    process: Process,
 }
 
 impl Prometheus {
@@ -35,10 +35,12 @@ impl Prometheus {
             ))
             .arg(format!("--web.listen-address={address}"));
         let process = Process::start(command, &folder.join("prometheus.log"));
-        Self {
-            address,
-            _process: process,
-        }
+        Self { address, process }
+    }
+
+    /// Returns what it has printed.
+    pub(super) fn log(&self) -> String {
+        self.process.log()
     }
 
     /// Returns the series of an expression, as of now; the error of an expression that is refused.
