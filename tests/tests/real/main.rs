@@ -84,6 +84,7 @@ const TESTS: &[Test] = &[
     test!(prometheus::prometheus_scrapes_three_schedulers, [Prometheus]),
     test!(prometheus::every_alert_fires_and_has_a_runbook, [Prometheus]),
     test!(prometheus::every_rule_is_shortened_or_refused, []),
+    test!(prometheus::every_dashboard_is_complete, []),
     test!(prometheus::every_alert_fires_for_its_cause_and_clears, [Prometheus, LoopDevices, FileSystems]),
 
     test!(full_disk::a_full_disk_is_told_at_the_start, [SmallDisk]),

@@ -3,9 +3,10 @@
 //! Goal: the programs of Prometheus find no fault in what Berth serves and ships. Method: `promtool` on a
 //! scrape of each program, a Prometheus that scrapes three schedulers, and the rules on values that are
 //! made up ([`rules.yml`](prometheus/rules.yml)), of which each alert fires and none on a cluster that is
-//! well; and a cluster whose alerts have real causes ([`alerts`]).
+//! well; and a cluster whose alerts have real causes ([`alerts`]), which answers the dashboards too.
 
 mod alerts;
+mod dashboards;
 mod disk;
 mod server;
 mod shortened;
@@ -20,6 +21,7 @@ use std::process::{Command, Stdio};
 use berth_tests::processes::{Addresses, Cluster, Host, eventually, scrape};
 
 pub(crate) use alerts::{CAUSED, every_alert_fires_for_its_cause_and_clears, play};
+pub(crate) use dashboards::every_dashboard_is_complete;
 use server::Prometheus;
 
 use crate::PROGRAMS;

@@ -17,7 +17,7 @@ use berth_tests::processes::eventually;
 
 use super::server::Labels;
 use super::world::{ON_DISK, World};
-use super::{root, shortened};
+use super::{dashboards, root, shortened};
 use crate::harness::{FINISHED, ROLE};
 
 /// The role of the test in a mount namespace of its own.
@@ -433,8 +433,12 @@ pub(crate) fn play() {
             .then_some(())
             .ok_or(format!("{firing:#?}"))
     });
-    for phase in &PHASES {
+    for (number, phase) in PHASES.iter().enumerate() {
         phase.play(&mut world);
+        // There is something of everything, and no program is missing.
+        if number == 0 {
+            dashboards::answered_by(&world.prometheus);
+        }
     }
 }
 
