@@ -148,6 +148,8 @@ fn what_is_documented_is_served_and_changes() {
     let mut cluster = Cluster::builder(PROGRAMS)
         .host(Host::new("h1").with_volumes("sim", &["region0:1024"], ""))
         .host(Host::new("h2"))
+        // Long enough that the conductor waits for its end, however busy the machine is.
+        .transfer_ms(3_000)
         .watched()
         .start();
     let _csi = cluster.add_csi_controller();
