@@ -1,138 +1,45 @@
 //! Pictures of topologies for people: the owner of each CPU of a host, and where a guest sits.
 //!
-//! PCI functions are drawn by `devices`, persistent memory by `pmem`. Not for programs: `--output json` gives them the same
-//! facts. Invariant: a line is at most 78 columns wide, however many CPUs a NUMA node has.
+//! The parts of a host's picture are in [`parts`], which `berth top` arranges in its own way; PCI functions
+//! are drawn by `devices`, persistent memory by `pmem`. Not for programs: `--output json` gives them the
+//! same facts. Invariant: a line is at most 78 columns wide, however many CPUs a NUMA node has.
 
 mod devices;
+pub mod parts;
 mod pmem;
 pub mod volumes;
 
-use std::collections::BTreeMap;
-
 use berth_domain::claim::{self, Claim};
-use berth_domain::cpu_set::{CpuId, CpuSet};
 use berth_domain::host::HostReport;
-use berth_domain::instance::VcpuId;
 use berth_domain::name::{HostName, VmName};
 use berth_domain::numa::{Assignment, CellAssignment};
-use berth_domain::resource::ResourceClass;
-use berth_domain::topology::{HostCell, HostTopology};
+use berth_domain::topology::HostTopology;
 
 use crate::output::Lines;
-use crate::sides::{Side, Sides};
+use crate::sides::Sides;
 
+use parts::{Core, Part, Use};
 pub use volumes::bytes;
 
 /// The maximum width of a picture, in columns.
 const WIDTH: usize = 78;
 
-/// What a dedicated CPU is used for.
-#[derive(Clone, Copy)]
-enum Use {
-    Vcpu(VcpuId),
-    Emulator,
-    /// Nothing: its sibling is isolated.
-    Idle,
-}
-
 /// Draws a host: its sockets and NUMA nodes, the owner of each CPU, and how full memory and pages are.
 pub fn host(name: &HostName, report: &HostReport, claims: &[Claim], sides: &Sides) -> Lines {
-    let topology = &report.topology;
-    let letters = letters(claims);
+    let letters: Vec<String> = (0..claims.len()).map(letter).collect();
     let mut out = Lines::new();
-    let (sockets, cells) = (topology.sockets(), topology.cells().len());
-    if !report.runs_guests() && claims.is_empty() {
-        let shape = format!(
-            "{}, {}",
-            count(sockets, "socket"),
-            count(cells, "NUMA node")
-        );
-        return format!("host {name}: {shape}, nothing for VMs").into();
-    }
-    let dedicated = topology.dedicated().len();
-    writeln!(
-        out,
-        "host {name}: {}, {}, {} dedicated and {} shared",
-        count(sockets, "socket"),
-        count(cells, "NUMA node"),
-        count(dedicated, "CPU"),
-        topology.shared().len(),
-    );
-    draw_memory(&mut out, report, claims);
-    let mut socket = None;
-    for cell in topology.cells() {
-        if socket != Some(cell.socket) {
-            socket = Some(cell.socket);
-            let label = cell
-                .socket
-                .map_or("socket unknown".to_owned(), |s| format!("socket {s}"));
-            writeln!(out, "{label}");
+    for part in parts::of_host(name, report, claims, &letters, sides) {
+        match part {
+            Part::Lines(lines) => out.extend(lines),
+            Part::Cores(cores) => {
+                let cores: Vec<String> =
+                    cores.iter().map(|core| draw_core(core, &letters)).collect();
+                wrap(&mut out, "    dedicated  ", &cores, " ");
+            }
+            Part::Owner(_, line) => out.push(&line),
         }
-        draw_cell(&mut out, cell, claims, &letters);
-        devices::draw(&mut out, topology, Some(cell.id), claims, &letters);
-        pmem::draw(&mut out, topology, Some(cell.id), claims, &letters);
-    }
-    let mut unattached = topology.pci().iter().map(|device| device.cell);
-    let mut unattached_pmem = topology.pmem().iter().map(|namespace| namespace.cell);
-    if unattached.any(|cell| cell.is_none()) || unattached_pmem.any(|cell| cell.is_none()) {
-        writeln!(out, "NUMA node unknown");
-        devices::draw(&mut out, topology, None, claims, &letters);
-        pmem::draw(&mut out, topology, None, claims, &letters);
-    }
-    if !topology.far_memory().is_empty() {
-        writeln!(out, "far memory: no CPUs near it, given to no guest");
-    }
-    for far in topology.far_memory() {
-        writeln!(out, "  NUMA node {}  {} MiB", far.id, far.memory_mib);
-        pmem::draw(&mut out, topology, Some(far.id), claims, &letters);
-    }
-    if !claims.is_empty() {
-        writeln!(out, "owners");
-    }
-    for (claim, letter) in claims.iter().zip(letters.values()) {
-        let cells: Vec<String> = claim
-            .assignment
-            .cells
-            .iter()
-            .map(|c| c.host_cell.to_string())
-            .collect();
-        let place = match cells.len() {
-            _ if !claim.is_in_use() => erasures(claim),
-            0 => "floats over the shared CPUs".to_owned(),
-            1 => format!("NUMA node {}", cells[0]),
-            _ => format!("NUMA nodes {}", cells.join(", ")),
-        };
-        let why = match &claim.owner {
-            claim::Owner::Vm => String::new(),
-            claim::Owner::Migration(_) if !claim.is_in_use() => String::new(),
-            claim::Owner::Migration(id) => match sides.side(claim) {
-                Some(Side::Source) => format!(", kept by migration {id}"),
-                Some(Side::Destination) => format!(", arriving by migration {id}"),
-                None => format!(", of migration {id}"),
-            },
-        };
-        writeln!(
-            out,
-            "  {letter} = {} ({}{why}, {place})",
-            claim.vm,
-            state(claim.state)
-        );
     }
     out
-}
-
-/// Describes the erasures of a claim that was released, and what delays them.
-fn erasures(claim: &Claim) -> String {
-    let devices = claim.assignment.pmem.iter();
-    let each = devices.map(|device| {
-        let failure = claim.erasures.get(&device.name).map(|e| e.failure.as_str());
-        let drawn = pmem::erasure(claim, &device.name, device.size_bytes);
-        match failure.filter(|failure| !failure.is_empty()) {
-            Some(failure) => format!("{} {drawn}: {failure}", device.name),
-            None => format!("{} {drawn}", device.name),
-        }
-    });
-    each.collect::<Vec<_>>().join("; ")
 }
 
 /// Draws where a guest sits on its host.
@@ -194,15 +101,8 @@ fn guest_cell(host: &HostName, topology: &HostTopology, cell: &CellAssignment) -
     )
 }
 
-/// Gives each claim a letter: A to Z, then A1, B1 …
-fn letters(claims: &[Claim]) -> BTreeMap<usize, String> {
-    (0..claims.len())
-        .map(|index| (index, letter(index)))
-        .collect()
-}
-
-/// Returns what one of many is called in a picture.
-fn letter(index: usize) -> String {
+/// Returns what one of many is called in a picture: A to Z, then A1, B1 …
+pub fn letter(index: usize) -> String {
     let letter = char::from(b'A' + u8::try_from(index % 26).expect("below 26"));
     match index / 26 {
         0 => letter.to_string(),
@@ -210,118 +110,17 @@ fn letter(index: usize) -> String {
     }
 }
 
-/// Draws what is left of the host's memory: guests without cells count here only, and so does what
-/// the host keeps for itself.
-fn draw_memory(out: &mut Lines, report: &HostReport, claims: &[Claim]) {
-    let total = report.topology.memory_mib();
-    let reserved = report.memory_reserved_mib.min(total);
-    let taken = claims
-        .iter()
-        .filter_map(|c| c.resources.get(&ResourceClass::memory_mb()));
-    let taken: u64 = taken.sum();
-    let free = total.saturating_sub(taken + reserved);
-    writeln!(
-        out,
-        "memory {} {taken} MiB taken, {reserved} reserved for the host, {free} free of {total}",
-        bar(taken, reserved, total)
-    );
-}
-
-/// Returns how much of a cell's memory lies in pages that no guest may take.
-fn reserved_mib(cell: &HostCell) -> u64 {
-    let kib = cell.pages.iter().map(|pool| pool.reserved * pool.size_kib);
-    kib.sum::<u64>() / 1024
-}
-
-fn draw_cell(
-    out: &mut Lines,
-    cell: &HostCell,
-    claims: &[Claim],
-    letters: &BTreeMap<usize, String>,
-) {
-    let here = |claim: &Claim| {
-        claim
-            .assignment
-            .cells
-            .iter()
-            .filter(|c| c.host_cell == cell.id)
-            .cloned()
-            .collect::<Vec<_>>()
-    };
-    let parts: Vec<CellAssignment> = claims.iter().flat_map(&here).collect();
-    let used: u64 = parts.iter().map(|p| p.memory_mib).sum();
-    let reserved = reserved_mib(cell);
-    let bar = bar(used, reserved, cell.memory_mib);
-    let kept = match reserved {
-        0 => String::new(),
-        mib => format!(", {mib} reserved"),
-    };
-    writeln!(
-        out,
-        "  NUMA node {}  memory {bar} {used} of {} MiB{kept}",
-        cell.id, cell.memory_mib
-    );
-
-    let mut owners: BTreeMap<CpuId, (String, Use)> = BTreeMap::new();
-    for (index, claim) in claims.iter().enumerate() {
-        let letter = &letters[&index];
-        for (vcpu, cpu) in here(claim).iter().flat_map(|c| c.pins.clone()) {
-            owners.insert(cpu, (letter.clone(), Use::Vcpu(vcpu)));
-        }
-        for cpu in here(claim).iter().flat_map(|c| c.idle.iter()) {
-            owners.insert(cpu, (letter.clone(), Use::Idle));
-        }
-        for cpu in claim
-            .assignment
-            .emulator
-            .iter()
-            .filter(|c| cell.dedicated.contains(*c))
-        {
-            owners.insert(cpu, (letter.clone(), Use::Emulator));
-        }
-    }
-    let cores: Vec<String> = cell
-        .cores
-        .iter()
-        .map(|core| core.intersection(&cell.dedicated))
-        .filter(|core| !core.is_empty())
-        .map(|core| draw_core(&core, &owners))
-        .collect();
-    if !cores.is_empty() {
-        wrap(out, "    dedicated  ", &cores, " ");
-    }
-    if !cell.shared.is_empty() {
-        let floating: u32 = parts.iter().map(|p| p.shared_vcpus).sum();
-        let vcpus = count(floating as usize, "vCPU");
-        writeln!(
-            out,
-            "    shared     {}, {vcpus} of guests with NUMA nodes",
-            cell.shared
-        );
-    }
-    for pool in cell.pages.iter().skip(1).filter(|p| p.total > 0) {
-        let taken: u64 = parts
-            .iter()
-            .filter(|p| p.page_size_kib == Some(pool.size_kib))
-            .map(CellAssignment::pages)
-            .sum();
-        let size = kib(pool.size_kib);
-        writeln!(
-            out,
-            "    pages      {size}: {taken} of {} taken",
-            pool.total - pool.reserved
-        );
-    }
-}
-
-fn draw_core(core: &CpuSet, owners: &BTreeMap<CpuId, (String, Use)>) -> String {
+fn draw_core(core: &Core, letters: &[String]) -> String {
     let threads: Vec<String> = core
         .iter()
-        .map(|cpu| match owners.get(&cpu) {
-            Some((letter, Use::Vcpu(vcpu))) => format!("{cpu}={letter}.{vcpu}"),
-            Some((letter, Use::Emulator)) => format!("{cpu}={letter}.e"),
-            Some((letter, Use::Idle)) => format!("{cpu}={letter}.-"),
-            None => format!("{cpu}=·"),
+        .map(|thread| {
+            let cpu = thread.cpu;
+            match thread.owner.map(|(claim, usage)| (&letters[claim], usage)) {
+                Some((letter, Use::Vcpu(vcpu))) => format!("{cpu}={letter}.{vcpu}"),
+                Some((letter, Use::Emulator)) => format!("{cpu}={letter}.e"),
+                Some((letter, Use::Idle)) => format!("{cpu}={letter}.-"),
+                None => format!("{cpu}=·"),
+            }
         })
         .collect();
     format!("[{}]", threads.join(" "))
@@ -348,7 +147,7 @@ fn wrap(out: &mut Lines, head: &str, parts: &[String], gap: &str) {
 }
 
 /// Draws ten parts: used, reserved, free. Any nonzero amount has a part, as far as parts are left.
-fn bar(used: u64, reserved: u64, total: u64) -> String {
+pub fn bar(used: u64, reserved: u64, total: u64) -> String {
     let parts = |amount: u64, most: usize| {
         let parts = (amount * 10).div_ceil(total.max(1));
         usize::try_from(parts).unwrap_or(most).min(most)
@@ -394,9 +193,12 @@ pub fn state(state: claim::State) -> &'static str {
 mod tests {
     use std::sync::Arc;
 
+    use berth_domain::cpu_set::CpuId;
     use berth_domain::id::{ClaimId, Incarnation};
+    use berth_domain::instance::VcpuId;
     use berth_domain::pci::{PciDevice, PciId, PciKind};
-    use berth_domain::topology::{CellId, FarMemory, PagePool, SocketId};
+    use berth_domain::resource::ResourceClass;
+    use berth_domain::topology::{CellId, FarMemory, HostCell, PagePool, SocketId};
     use berth_domain::version::ServiceVersion;
 
     use super::*;

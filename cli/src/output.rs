@@ -3,7 +3,8 @@
 //! It is the only module that writes to standard output and standard error. What it writes for
 //! people is [`Lines`], which are escaped when they are made: names, addresses, reasons and hints
 //! come from clients, hosts and servers. JSON is exact: control characters are escaped in its own way,
-//! and every other character is data. [`raw`] is for the console of a guest alone.
+//! and every other character is data. [`raw`] is for the console of a guest alone, and [`screen`] for
+//! `berth top`, which draws the whole screen and checks each of its cells.
 //!
 //! Invariant: standard output carries data and nothing else; progress, hints and errors go to
 //! standard error. No text of others adds a line, or reaches the terminal as a command.
@@ -52,6 +53,11 @@ impl Lines {
     /// Adds the lines of another page.
     pub fn extend(&mut self, lines: Self) {
         self.0.extend(lines.0);
+    }
+
+    /// Returns the lines.
+    pub fn iter(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(String::as_str)
     }
 
     /// Adds the lines of another page, each behind so many spaces.
@@ -142,6 +148,14 @@ pub fn json_lines() -> StdoutLock<'static> {
 pub fn bytes() -> Option<io::Stdout> {
     let stdout = io::stdout();
     (!stdout.is_terminal()).then_some(stdout)
+}
+
+/// Returns standard output for a program that draws the whole screen; nothing if it is no terminal.
+/// What is drawn there is escaped by [`crate::top`].
+#[must_use]
+pub fn screen() -> Option<io::Stdout> {
+    let stdout = io::stdout();
+    stdout.is_terminal().then_some(stdout)
 }
 
 /// Whether people read standard error on a terminal, where a line can be drawn again.

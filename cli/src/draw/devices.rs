@@ -17,10 +17,10 @@ pub(super) fn draw(
     topology: &HostTopology,
     cell: Option<CellId>,
     claims: &[Claim],
-    letters: &BTreeMap<usize, String>,
+    letters: &[String],
 ) {
     let mut owners: BTreeMap<PciAddress, &str> = BTreeMap::new();
-    for (claim, letter) in claims.iter().zip(letters.values()) {
+    for (claim, letter) in claims.iter().zip(letters) {
         let given = claim.assignment.pci.iter().flatten();
         owners.extend(given.map(|address| (*address, letter.as_str())));
     }

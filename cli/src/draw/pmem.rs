@@ -18,10 +18,10 @@ pub(super) fn draw(
     topology: &HostTopology,
     cell: Option<CellId>,
     claims: &[Claim],
-    letters: &BTreeMap<usize, String>,
+    letters: &[String],
 ) {
     let mut owners: BTreeMap<&PmemName, String> = BTreeMap::new();
-    for (claim, letter) in claims.iter().zip(letters.values()) {
+    for (claim, letter) in claims.iter().zip(letters) {
         for device in &claim.assignment.pmem {
             let holder = match claim.erasures.contains_key(&device.name) {
                 true => erasure(claim, &device.name, device.size_bytes),
