@@ -3,6 +3,8 @@
 //! Invariant: what is printed is complete up to the revision that a line has: events of a revision
 //! wait until all of it has come, so that a watch that breaks off in between prints nothing twice.
 
+pub(crate) mod incoming;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -14,6 +16,7 @@ use berth_proto::event::v1::{Kind as WireKind, WatchRequest, WatchResponse};
 use serde_json::json;
 use tonic::Streaming;
 
+use self::incoming::{Incoming, Step};
 use crate::arguments::{Watch, WatchKind};
 use crate::session::{Session, ended};
 use crate::{audit, migration, operation, output, progress, read, records};
@@ -71,7 +74,7 @@ pub async fn run(session: &Session, args: Watch) -> anyhow::Result<()> {
         let request = WatchRequest {
             kinds: args.kinds.iter().map(|kind| wire(*kind)).collect(),
             names: args.names.clone(),
-            after_revision: state.revision,
+            after_revision: state.incoming.revision(),
             progress_interval: None,
         };
         let ended = match read!(session, EventServiceClient, watch, request) {
@@ -84,7 +87,7 @@ pub async fn run(session: &Session, args: Watch) -> anyhow::Result<()> {
             }
             Err(refusal) => refusal,
         };
-        state.open.clear();
+        state.incoming.interrupt();
         if !has_begun {
             return Err(ended.into());
         }
@@ -96,7 +99,7 @@ pub async fn run(session: &Session, args: Watch) -> anyhow::Result<()> {
         } else {
             return Err(ended.into());
         }
-        let is_outdated = state.revision == 0 && !state.known.is_empty();
+        let is_outdated = state.incoming.revision() == 0 && !state.known.is_empty();
         if ended.code == Code::OutOfRange || is_outdated {
             state.start_over(session)?;
         }
@@ -139,10 +142,7 @@ async fn follow(
 
 /// What was printed, to continue from.
 struct WatchState {
-    /// The revision to continue from.
-    revision: u64,
-    /// Events of a revision that has not come to its end.
-    open: Vec<Event>,
+    incoming: Incoming,
     /// The records that are known, with the line that was last shown of each.
     known: BTreeMap<Name, String>,
     /// Whether what is not known does not exist.
@@ -154,8 +154,7 @@ struct WatchState {
 impl WatchState {
     fn new(revision: u64) -> Self {
         Self {
-            revision,
-            open: Vec::new(),
+            incoming: Incoming::new(revision),
             known: BTreeMap::new(),
             is_complete: false,
             is_in_step: false,
@@ -173,23 +172,16 @@ impl WatchState {
 
     fn take(&mut self, session: &Session, message: WatchResponse) -> anyhow::Result<()> {
         let phase = message.phase();
-        for wire in message.events {
-            let event = Event::try_from(wire)?;
-            match phase {
-                Phase::Snapshot => self.show(session, "is", &event)?,
-                Phase::Unspecified | Phase::InStep | Phase::Changes | Phase::Progress => {
-                    self.open.push(event);
-                }
-            }
+        let was_at = self.incoming.revision();
+        let Step {
+            snapshot, changes, ..
+        } = self.incoming.take(message)?;
+        for event in &snapshot {
+            self.show(session, "is", event)?;
         }
-        let complete = self
-            .open
-            .partition_point(|e| e.revision <= message.revision);
-        let complete: Vec<_> = self.open.drain(..complete).collect();
-        for event in &complete {
+        for event in &changes {
             self.show(session, "put", event)?;
         }
-        let was_at = std::mem::replace(&mut self.revision, message.revision);
         match phase {
             Phase::InStep if !self.is_in_step => {
                 self.is_complete |= was_at == 0;
@@ -204,10 +196,12 @@ impl WatchState {
     /// Prints the phase for programs; people need it only once.
     fn print_phase(&self, session: &Session, what: &str) -> anyhow::Result<()> {
         if session.json() {
-            return output::json_line(&json!({"event": what, "revision": self.revision}));
+            return output::json_line(
+                &json!({"event": what, "revision": self.incoming.revision()}),
+            );
         }
         if what == "in_step" {
-            output::message(format!("in step at revision {}", self.revision));
+            output::message(format!("in step at revision {}", self.incoming.revision()));
         }
         Ok(())
     }
