@@ -29,6 +29,7 @@ pub use self::power::Power;
 pub use self::replay::Replay;
 pub use self::restart::Restart;
 pub use self::support::{Support, SupportBundle};
+pub use self::top::Top;
 pub use self::transfer::Transfer;
 pub use self::volume::{Volume, VolumeCreate};
 pub use self::watch::{Watch, WatchKind};
@@ -48,6 +49,7 @@ mod power;
 mod replay;
 mod restart;
 mod support;
+mod top;
 mod transfer;
 mod volume;
 mod watch;
@@ -250,6 +252,8 @@ pub enum Command {
     Demo(Demo),
     /// Follow changes of VMs, hosts, claims and operations
     Watch(Watch),
+    /// Show the cluster on the whole screen as it changes
+    Top(Top),
     /// Show the requests of users and their outcome
     #[command(subcommand)]
     Audit(Audit),

@@ -19,6 +19,8 @@ use crate::arguments::Cluster as Verb;
 use crate::session::{Session, request_id, resource, short};
 use crate::{all_pages, call, migration, output, read, revocation};
 
+pub(crate) use recovery::line as recovery_line;
+
 /// Runs the command.
 ///
 /// # Errors
@@ -238,12 +240,12 @@ fn mib(bytes: u64) -> String {
 }
 
 /// Returns the cluster version; a member that does not report one is older than cluster versions.
-fn cluster_version(status: &GetClusterStatusResponse) -> ServiceVersion {
+pub(crate) fn cluster_version(status: &GetClusterStatusResponse) -> ServiceVersion {
     ServiceVersion::from_wire(status.cluster_version)
 }
 
 /// Returns the service version of a member, if the member that answered knows it.
-fn version_of(member: &Member) -> Option<ServiceVersion> {
+pub(crate) fn version_of(member: &Member) -> Option<ServiceVersion> {
     (member.service_version > 0).then_some(ServiceVersion(member.service_version))
 }
 
@@ -294,16 +296,16 @@ fn as_json(
 
 /// The replication progress of a member, progress to the leader and to the member itself.
 #[derive(Debug, PartialEq, Eq)]
-struct MemberProgress {
-    matched: u64,
-    active: bool,
+pub(crate) struct MemberProgress {
+    pub(crate) matched: u64,
+    pub(crate) active: bool,
     /// For how many seconds the leader has heard nothing from it.
     silent_s: Option<u64>,
 }
 
 /// Returns the members with what is known of them: by the leader if it answered, else by the
 /// member that did.
-fn members_with_progress<'a>(
+pub(crate) fn members_with_progress<'a>(
     status: &'a GetClusterStatusResponse,
     leader: Option<&'a GetClusterStatusResponse>,
 ) -> Vec<(&'a Member, Option<MemberProgress>)> {
@@ -325,7 +327,7 @@ fn members_with_progress<'a>(
 }
 
 /// Returns the leader's status, or that of the first member if it leads; nothing if there is no leader.
-async fn leader_status(
+pub(crate) async fn leader_status(
     session: &Session,
     status: &GetClusterStatusResponse,
 ) -> Option<GetClusterStatusResponse> {
@@ -347,7 +349,7 @@ async fn leader_status(
 }
 
 /// Describes how many more schedulers may fail, as the leader sees it.
-fn tolerance_line(leader: Option<&GetClusterStatusResponse>) -> String {
+pub(crate) fn tolerance_line(leader: Option<&GetClusterStatusResponse>) -> String {
     let Some(leader) = leader else {
         return "not known: no leader answers".to_owned();
     };
@@ -362,7 +364,7 @@ fn tolerance_line(leader: Option<&GetClusterStatusResponse>) -> String {
 }
 
 /// Describes whether a member answers the leader, and how long it has not.
-fn active_line(progress: &MemberProgress) -> String {
+pub(crate) fn active_line(progress: &MemberProgress) -> String {
     match (progress.active, progress.silent_s) {
         (true, _) => "yes".to_owned(),
         (false, None | Some(0)) => "no".to_owned(),
@@ -413,14 +415,14 @@ fn backups_json(backups: &ScheduledBackups) -> serde_json::Value {
            "failure": failure})
 }
 
-fn leader_line(status: &GetClusterStatusResponse) -> String {
+pub(crate) fn leader_line(status: &GetClusterStatusResponse) -> String {
     match status.leader_id {
         0 => format!("none is known in term {}", status.term),
         leader => format!("member {leader} in term {}", status.term),
     }
 }
 
-fn role(role: member::Role) -> &'static str {
+pub(crate) fn role(role: member::Role) -> &'static str {
     match role {
         member::Role::Voter => "voter",
         member::Role::Learner => "learner",

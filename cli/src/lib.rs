@@ -17,6 +17,7 @@
 //! | [`replay`] | recorded decisions made again, also under another policy or fleet |
 //! | [`certs`] | making the certificates by which the parts know each other |
 //! | [`watch`], [`audit`] | changes as they happen; which principal requested them |
+//! | [`top`] | the cluster on the whole screen, as it changes |
 //! | [`history`] | what became of a VM or a host |
 //! | [`progress`] | what is shown while an operation runs |
 //! | [`mod@fit`] | would it fit? without any cluster |
@@ -69,6 +70,7 @@ pub mod session;
 pub mod sides;
 pub mod stale;
 pub mod support;
+pub mod top;
 pub mod traits;
 pub mod vm;
 pub mod volume;
@@ -169,6 +171,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Dev(options) => dev::run_until_interrupted(options).await,
         Command::Demo(options) => demo::run(options, session.output).await,
         Command::Watch(args) => watch::run(&session, args).await,
+        Command::Top(_) => top::run(&session, arguments.global.stale).await,
         Command::Audit(command) => audit::run(&session, command).await,
         Command::Verify(args) => planner::verify::run(&session, args).await,
         Command::Score(args) => planner::score::run(&session, args).await,

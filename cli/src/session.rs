@@ -319,6 +319,12 @@ impl Session {
         self.scheduler.move_on();
     }
 
+    /// Returns the address of the scheduler at which the next call begins.
+    #[must_use]
+    pub fn current_scheduler(&self) -> String {
+        self.scheduler.current()
+    }
+
     /// Calls one scheduler and no other, as it answers for itself; `None` if it does not.
     pub async fn only<T, F>(&self, address: &str, call: impl FnOnce(Channel) -> F) -> Option<T>
     where

@@ -92,7 +92,7 @@ async fn end(session: &Session, accept_conflicts: bool) -> anyhow::Result<()> {
 }
 
 /// Describes a recovery in a line.
-pub(super) fn line(recovery: Option<&Recovery>) -> String {
+pub(crate) fn line(recovery: Option<&Recovery>) -> String {
     let Some(recovery) = recovery else {
         return "none".to_owned();
     };

@@ -142,7 +142,7 @@ fn verdict(command: &Command) -> Verdict {
         }
         Command::Trait(Trait::List { .. }) => Reads,
         Command::Trait(Trait::Create { .. } | Trait::Delete { .. }) => Changes,
-        Command::Watch(_) => STREAM,
+        Command::Watch(_) | Command::Top(_) => STREAM,
         // Refusals are in no state.
         Command::Audit(Audit::List(_)) => Status,
         Command::Audit(Audit::Show { .. }) => Reads,
@@ -290,6 +290,7 @@ mod tests {
         }
         for line in [
             "watch",
+            "top",
             "provider watch",
             "migration watch 6f1c6f0e-3a0e-4c39-8a51-4a8c3b6b1f10",
             "operation wait 6f1c6f0e-3a0e-4c39-8a51-4a8c3b6b1f10",

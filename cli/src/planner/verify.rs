@@ -77,7 +77,7 @@ fn memory(host: &VerifiedHost) -> HostMemory {
     host.memory.clone().unwrap_or_default()
 }
 
-fn beyond(memory: &HostMemory) -> &'static str {
+pub(crate) fn beyond(memory: &HostMemory) -> &'static str {
     match memory.violation() {
         Violation::None | Violation::Unspecified => "none",
         Violation::Soft => "soft",

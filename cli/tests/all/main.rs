@@ -6,8 +6,10 @@
 //! | `placement_plan` | what an import from OpenStack Placement plans to do |
 //! | `placement_source` | how an import reads a Placement that answers oddly |
 //! | `terminal` | what others write reaches the terminal escaped |
+//! | `top` | the model of `berth top`, over random changes of a state |
 
 mod ganeti;
 mod placement_plan;
 mod placement_source;
 mod terminal;
+mod top;

@@ -131,6 +131,10 @@ pub(super) const ELSEWHERE: &[(&str, &str)] = &[
     ),
     ("placement compare", "the same"),
     ("fit", "prints JSON"),
+    (
+        "top",
+        "draws the whole screen of a terminal; tested on one, with a server of this kind",
+    ),
     ("dev", "calls its own parts only"),
     ("demo", "calls its own parts only"),
     ("iallocator", "prints JSON, and calls no server"),
