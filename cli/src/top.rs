@@ -14,7 +14,7 @@
 //! | [`overview`], [`hosts`], [`numa`], [`operations`], [`details`] | the views |
 //! | [`frame`], [`table`], [`paint`], [`moment`] | how they are drawn |
 //! | [`source`], [`status`], [`transfers`] | the calls |
-//! | [`screen`] | the terminal |
+//! | [`screen`], `keyboard` | the terminal |
 //!
 //! Invariant: all but the calls, the screen and the loop here are functions of their arguments. At most ten
 //! pictures are drawn in a second, and none unless something has changed. The queues are bounded: who is
@@ -27,6 +27,7 @@ pub mod feed;
 pub mod frame;
 pub mod hosts;
 pub mod key;
+mod keyboard;
 pub mod model;
 pub mod moment;
 pub mod numa;
@@ -41,20 +42,17 @@ pub mod transfers;
 pub mod update;
 pub mod usage;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use berth_domain::id::{MigrationId, TimeMs};
 use berth_domain::refusal::{Code, Refusal};
-use ratatui::crossterm::event;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use self::app::{App, Effect};
-use self::key::{Input, Key};
+use self::key::Input;
+use self::keyboard::Keyboard;
 use self::moment::Now;
 use self::paint::Terminal;
 use self::screen::Screen;
@@ -67,10 +65,6 @@ const FRAME: Duration = Duration::from_millis(100);
 const TICK: Duration = Duration::from_secs(1);
 /// How many updates wait at most.
 const UPDATES_MAX: usize = 64;
-/// How many keys do.
-const KEYS_MAX: usize = 64;
-/// How long a key is waited for until the program is seen to end.
-const KEY_PATIENCE: Duration = Duration::from_millis(100);
 
 /// Shows the cluster until a key or a signal ends it.
 ///
@@ -141,8 +135,9 @@ impl Show {
     }
 
     async fn run(&mut self, mut updates: mpsc::Receiver<Update>) -> anyhow::Result<()> {
-        let mut keys = Keys::start();
+        let mut keyboard = Keyboard::start();
         let mut signals = Signals::new()?;
+        let mut looks = tokio::time::interval(TICK);
         let mut is_changed = true;
         let mut next_frame = Instant::now();
         loop {
@@ -154,7 +149,12 @@ impl Show {
             tokio::select! {
                 biased;
                 () = signals.any() => return Ok(()),
-                input = keys.received.recv() => match input {
+                // The signal of that does not reach a program outside of the terminal's session.
+                _ = looks.tick() => match keyboard::is_gone() {
+                    true => return Ok(()),
+                    false => continue,
+                },
+                input = keyboard.received.recv() => match input {
                     Some(Input::Key(key)) => match self.app.key(key) {
                         Effect::Quit => return Ok(()),
                         Effect::Verify => self.verify(),
@@ -233,59 +233,6 @@ impl Signals {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
             _ = hangup.recv() => {}
-        }
-    }
-}
-
-/// The thread that reads keys; reading them blocks.
-struct Keys {
-    received: mpsc::Receiver<Input>,
-    is_ended: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Keys {
-    fn start() -> Self {
-        let (sender, received) = mpsc::channel(KEYS_MAX);
-        let is_ended = Arc::new(AtomicBool::new(false));
-        let ended = is_ended.clone();
-        let thread = thread::spawn(move || read_keys(&sender, &ended));
-        Self {
-            received,
-            is_ended,
-            thread: Some(thread),
-        }
-    }
-}
-
-impl Drop for Keys {
-    /// Waits for the thread: it must not take what is typed for the next program.
-    fn drop(&mut self) {
-        self.is_ended.store(true, Ordering::Relaxed);
-        self.received.close();
-        if let Some(thread) = self.thread.take() {
-            // A thread that panicked has nothing left to say.
-            let _ = thread.join();
-        }
-    }
-}
-
-fn read_keys(keys: &mpsc::Sender<Input>, is_ended: &AtomicBool) {
-    while !is_ended.load(Ordering::Relaxed) {
-        let event = match event::poll(KEY_PATIENCE) {
-            Ok(false) => continue,
-            Ok(true) => event::read(),
-            Err(error) => Err(error),
-        };
-        let input = match event {
-            Ok(event) => key::input(&event),
-            // The terminal is gone.
-            Err(_) => Some(Input::Key(Key::Interrupt)),
-        };
-        if let Some(input) = input
-            && keys.blocking_send(input).is_err()
-        {
-            return;
         }
     }
 }

@@ -9,6 +9,7 @@
 //! dropped.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -289,6 +290,24 @@ fn the_terminal_is_restored() {
             key => top.keys(key),
         }
         top.is_restored("status=0");
+    }
+}
+
+/// Goal: the program ends with its terminal, also where no signal says that it is gone. Method: what holds
+/// the other end of the terminal is killed, of a program in the session of the terminal and of one outside.
+#[test]
+fn the_program_ends_with_its_terminal() {
+    let dev = Dev::start(None);
+    for environment in ["A=b", "A=b setsid"] {
+        let mut top = Top::start(&dev.address, environment);
+        top.until(&["live at revision"]);
+        top.child.kill().expect("it runs");
+        top.child.wait().expect("it ends");
+        let process = Path::new("/proc").join(&top.pid);
+        eventually("end", || match process.exists() {
+            true => Err(format!("{environment}: process {} runs", top.pid)),
+            false => Ok(()),
+        });
     }
 }
 
