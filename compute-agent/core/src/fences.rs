@@ -167,9 +167,15 @@ impl Fences {
         }
     }
 
-    /// Refuses from here on all calls with an epoch below this one.
+    /// Refuses from here on all calls with an epoch below this one. So no call can be late any more behind
+    /// what ended a guest or a claim before; and a cluster that was restored may have both again.
     pub(super) fn raise(&mut self, least: Epoch) {
         self.least = self.least.max(least);
+        let of_before = self.records.values_mut().filter(|r| r.epoch < least);
+        for record in of_before {
+            record.destroyed = false;
+            record.ended.clear();
+        }
     }
 
     /// Refuses a call that waited while another lease began.
@@ -261,6 +267,30 @@ mod tests {
         let refused = admit(&mut fences, &fence(5, 5), kept).unwrap_err();
         assert_eq!(refused.reason, "STALE_EPOCH");
         assert!(admit(&mut fences, &fence(9_999_999, 12), kept).is_ok());
+    }
+
+    /// Goal: a VM that was deleted, and a claim that was released, after the backup of which a cluster was
+    /// restored can be used again; what ended since the recovery stays so.
+    #[test]
+    fn a_recovery_forgets_what_ended_before() {
+        let mut fences = Fences::default();
+        let claim = ClaimId(Uuid::from_u128(7));
+        for (vm, epoch) in [(1, 5), (2, 1_000)] {
+            fences.raise(Epoch(epoch));
+            let fence = fence(vm, epoch);
+            admit(&mut fences, &fence, |_| false).unwrap();
+            let record = fences.of(fence.vm);
+            record.destroyed = true;
+            record.end(claim);
+        }
+        fences.raise(Epoch(1_000));
+        for (vm, is_ended) in [(1, false), (2, true)] {
+            let record = fences.of(fence(vm, 0).vm);
+            assert_eq!(record.destroyed, is_ended, "{vm}");
+            assert_eq!(record.ended.contains(&claim), is_ended, "{vm}");
+        }
+        assert!(fences.check(&fence(1, 999)).is_err());
+        assert!(fences.check(&fence(1, 1_000)).is_ok());
     }
 
     #[test]
