@@ -167,8 +167,26 @@ pub fn joining_disk(path: &Path, fresh: &str) -> Result<String, Error> {
     Ok(fresh.to_owned())
 }
 
-/// Makes this directory that of a new member.
+/// Held while a directory is made that of a new member, or is emptied again: of two processes that do so
+/// at once, one is refused. A member that runs holds its marker instead.
+pub struct Exclusive {
+    _directory: File,
+}
+
+/// Takes a directory, which exists.
+pub fn exclusive(path: &Path) -> Result<Exclusive, Error> {
+    let directory = File::open(path).map_err(|source| io_error(path, "opened", source))?;
+    lock(path, &directory)?;
+    Ok(Exclusive {
+        _directory: directory,
+    })
+}
+
+/// Makes this directory that of a new member. With an error it has no member of this process.
 pub fn create(path: &Path, identity: Identity) -> Result<Claimed, Error> {
+    make_private(path)?;
+    // Two that have both seen an empty directory would write their markers over each other's.
+    let _exclusive = exclusive(path)?;
     expect_free(path)?;
     let text = format!(
         "{FIRST_LINE}\ncluster {}\nmember {}\ndisk {}\n",
@@ -316,6 +334,37 @@ mod tests {
         let held = open(&path).expect("open");
         assert!(matches!(open(&path), Err(Error::InUse { .. })));
         drop(held);
+    }
+
+    /// Goal: of several that begin in a directory at once exactly one becomes its member, and its marker stays.
+    #[test]
+    fn one_of_many_becomes_the_member() {
+        for _ in 0..20 {
+            let folder = tempfile::tempdir().expect("temporary folder");
+            let path = folder.path().join("member");
+            let identities = (0..4).map(|number| Identity {
+                disk_id: format!("d{number}"),
+                ..identity()
+            });
+            let begun: Vec<_> = identities
+                .map(|identity| {
+                    let path = path.clone();
+                    std::thread::spawn(move || create(&path, identity))
+                })
+                .collect();
+            let ended = begun
+                .into_iter()
+                .map(|thread| thread.join().expect("it ends"));
+            let claimed: Vec<Claimed> = ended.filter_map(Result::ok).collect();
+            let [claimed] = &claimed[..] else {
+                panic!("{} members", claimed.len());
+            };
+            let marker = fs::read_to_string(path.join(MARKER)).expect("a marker");
+            assert_eq!(
+                parse(&path, &marker).expect("an identity"),
+                claimed.identity
+            );
+        }
     }
 
     #[test]

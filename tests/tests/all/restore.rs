@@ -272,6 +272,39 @@ fn helps(refused: &Answer, words: &str, code: &str, document: &str) {
     assert!(document.contains(&format!("`{code}`")), "{code}");
 }
 
+/// Goal: of two restores into one directory at once one makes a member there, and the other one is refused and
+/// takes nothing of it away.
+#[test]
+fn of_two_restores_into_one_directory_one_is_made() {
+    let cluster = start();
+    let folder = tempfile::tempdir().expect("a folder");
+    let full = folder.path().join("full");
+    let _ = back_up(&cluster, 0, &full, &[]);
+    for round in 0..8 {
+        let directory = folder.path().join(format!("new-{round}"));
+        let restore = || {
+            let mut command = cluster.programs.command("berth-scheduler");
+            command.args(["--listen", "127.0.0.1:7100", "--data-dir"]);
+            command.arg(&directory).arg("restore").arg(&full);
+            Answer::of(command)
+        };
+        let answers = thread::scope(|scope| {
+            let both = [scope.spawn(restore), scope.spawn(restore)];
+            both.map(|one| one.join().expect("it ends"))
+        });
+        let made = answers.iter().filter(|answer| answer.status == Some(0));
+        assert_eq!(made.count(), 1, "{answers:#?}");
+        let mut inspect = cluster.programs.command("berth-scheduler");
+        inspect.arg("--data-dir").arg(&directory);
+        inspect.args(["recover", "--inspect"]);
+        let inspected = Answer::of(inspect).with_status(0);
+        assert!(
+            inspected.stdout.contains("hosts        3"),
+            "{inspected:#?}"
+        );
+    }
+}
+
 /// Goal: a member is not given up while another one of its cluster answers, and files and directories that
 /// cannot serve are refused, with nothing written.
 #[test]

@@ -45,12 +45,14 @@ pub(super) fn unsound(why: String) -> Failed {
 
 /// Returns the failure of a file that does not open.
 pub(super) fn of_file(what: &str, error: &io::Error) -> Failed {
-    let (code, text) = match error.kind() == io::ErrorKind::NotFound {
-        true => ("FILE_NOT_FOUND", "check the path"),
-        false => (
-            "FILE_UNUSABLE",
-            "name a file that the user of this command may read",
-        ),
+    let is = |kind| error.kind() == kind;
+    let (code, text) = if is(io::ErrorKind::NotFound) {
+        ("FILE_NOT_FOUND", "check the path")
+    } else if is(io::ErrorKind::PermissionDenied) {
+        let text = "run the command as the user to whom the file belongs";
+        ("FILE_UNUSABLE", text)
+    } else {
+        ("FILE_UNUSABLE", "name a file that can be opened and read")
     };
     failed(what, error).with(Remedy {
         code,
@@ -103,6 +105,10 @@ const NEW_DIRECTORY: &[(Reason, &str)] = &[
         Reason::ReadOnly,
         "Name a directory of a file system that can be written",
     ),
+    (
+        Reason::FileInTheWay,
+        "Name a directory, or a name that is free: what has this name is no directory",
+    ),
 ];
 
 /// What helps against every other reason.
@@ -122,6 +128,11 @@ const SURVIVOR: &[(Reason, &str)] = &[
     (
         Reason::NotPermitted,
         "Run the command as the user that berth-scheduler runs as",
+    ),
+    (
+        Reason::FileInTheWay,
+        "Move away what is named, and run the command again: `table` is made again, and anything else \
+         belongs back in its place",
     ),
     (Reason::FormatNewer, NEWER_PROGRAM),
     (Reason::NewerCommand, NEWER_PROGRAM),

@@ -12,7 +12,7 @@ use berth_replication::Machine as _;
 use berth_replication::effects::Position;
 use berth_state::State;
 use berth_state::recovery::Begin;
-use berth_store::disk::Disk as _;
+use berth_store::disk::{self, Disk as _};
 use berth_store::log::LogStore as _;
 use berth_store::table::TableStore as _;
 use berth_store::{
@@ -88,13 +88,8 @@ pub(super) fn create(group: &NewGroup<'_>, state: State, at: Position) -> Result
         state_hash: hash.to_bytes().into(),
         rows,
     };
-    match write(group, header, &machine) {
-        Ok(()) => Ok(Created { cluster, recovery }),
-        Err(failure) => {
-            empty(group.directory);
-            Err(failure)
-        }
-    }
+    write(group, header, &machine)?;
+    Ok(Created { cluster, recovery })
 }
 
 /// Checks the invariants of a state, and returns the hash and the number of its rows. Each takes seconds
@@ -137,8 +132,25 @@ fn write(group: &NewGroup<'_>, header: Header, machine: &Machine) -> Result<(), 
         ..header
     };
     let what = "the new member cannot be written";
-    let disk = FileDisk::create(group.directory, identity)
-        .map_err(|error| of_new_directory(what, &error, stop::of_disk(&error)))?;
+    let disk = match FileDisk::create(group.directory, identity) {
+        Ok(disk) => disk,
+        Err(error) => {
+            // What is there may be of another process, which was faster.
+            if !matches!(error, disk::Error::Identity(_)) {
+                empty(group.directory);
+            }
+            return Err(of_new_directory(what, &error, stop::of_disk(&error)));
+        }
+    };
+    let filled = fill(disk, header, machine, what);
+    if filled.is_err() {
+        empty(group.directory);
+    }
+    filled
+}
+
+/// Writes a state as the only content of a member's directory.
+fn fill(disk: FileDisk, header: Header, machine: &Machine, what: &str) -> Result<(), Failed> {
     let mut parts = disk.split();
     // Both are synchronised at the latest when they are closed, and an error there would end the process
     // before it removes anything.
@@ -151,8 +163,12 @@ fn write(group: &NewGroup<'_>, header: Header, machine: &Machine) -> Result<(), 
     Ok(())
 }
 
-/// Removes what was written into a directory that was empty before.
+/// Removes what was written into a directory that was empty before, and that no other process has begun to
+/// write meanwhile.
 fn empty(directory: &Path) {
+    let Ok(_exclusive) = identity::exclusive(directory) else {
+        return;
+    };
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let path = entry.path();
         // What cannot be removed is reported by the next attempt: the directory is not empty.

@@ -84,6 +84,7 @@ pub(super) fn inspect(config: &Config) -> Result<String, Failed> {
 
 /// Makes the first member of a new group of a member's directory.
 pub(super) fn recover(config: &Config, address: &str, into: &Path) -> Result<String, Failed> {
+    expect_apart(&config.data_dir, into)?;
     prepare(into)?;
     let survivor = read(config)?;
     expect_alone(config, address, &survivor)?;
@@ -189,6 +190,20 @@ fn name_of(machine: &Machine, entry: &raft::eraftpb::Entry) -> Option<String> {
         (None, None) => "an internal command".to_owned(),
     };
     Some(format!("{} {what} by {}", entry.index, command.principal))
+}
+
+/// Refuses a new directory within the old one, which is to stay as it is.
+fn expect_apart(old: &Path, new: &Path) -> Result<(), Failed> {
+    let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    if absolute(new).starts_with(absolute(old)) {
+        let why = format!(
+            "{} is within {}, which stays as it is: name a directory elsewhere with --into",
+            new.display(),
+            old.display()
+        );
+        return Err(cannot_run(why));
+    }
+    Ok(())
 }
 
 /// Refuses a new group while another member of the old one answers.
