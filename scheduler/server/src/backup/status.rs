@@ -41,7 +41,9 @@ impl SharedStatus {
     pub(crate) fn record_failure(&self, why: &str) -> bool {
         // As above.
         let mut status = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_new = status.failure.as_deref() != Some(why);
+        // The names of files have the index in them, which is another one with each attempt.
+        let reason = |why: &str| why.replace(|c: char| c.is_ascii_digit(), "");
+        let is_new = status.failure.as_deref().map(reason) != Some(reason(why));
         status.failure = Some(why.to_owned());
         status.failures += 1;
         is_new

@@ -118,6 +118,7 @@ impl BackupStore {
 
     /// Writes a backup, reads it back, and deletes what it replaces.
     pub(crate) fn write(&self, backup: Backup) -> Result<Made, StoreError> {
+        self.make_space()?;
         let header = backup.header();
         let (index, is_full) = (header.end.index, header.kind() == Kind::Full);
         let path = self.directory.join(directory::name(&self.origin, header));
@@ -152,6 +153,19 @@ impl BackupStore {
             bytes,
             deleted,
         })
+    }
+
+    /// Deletes what full backups replace that are there already, as after `keep` was lowered because the
+    /// disk is full, if those that stay are whole.
+    fn make_space(&self) -> Result<(), StoreError> {
+        let files = self.list()?;
+        let replaced = directory::replaced(&files, self.keep).len();
+        let kept = files[replaced..].iter();
+        let mut kept = kept.filter(|own| own.kind == Kind::Full);
+        if replaced > 0 && kept.all(|own| directory::read(&own.path).is_ok()) {
+            self.delete_replaced()?;
+        }
+        Ok(())
     }
 
     fn delete_replaced(&self) -> Result<usize, StoreError> {
