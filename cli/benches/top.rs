@@ -21,6 +21,7 @@ use berth_domain::event::{Change, Record};
 use berth_domain::host::Host;
 use berth_domain::id::TimeMs;
 use berth_domain::version::ServiceVersion;
+use berth_scheduler::feed::record;
 use berth_state::Row;
 use berth_testkit::state::scale::{Size, state};
 use ratatui::buffer::Buffer;
@@ -33,34 +34,19 @@ fn resident_mib() -> u64 {
     pages.unwrap_or(0u64) * 4096 / (1 << 20)
 }
 
-/// Returns a record that shares nothing with the row.
+/// Returns a record that shares nothing with the row, if a watch of all but the audit sends it.
 fn copied(row: Row) -> Option<Record> {
-    match row {
-        Row::Vm(vm) => Some(Record::Vm(Arc::new((*vm).clone()))),
-        Row::Migration(migration) => Some(Record::Migration(Arc::new((*migration).clone()))),
-        Row::Host(host) => {
+    match record(row)? {
+        Record::Vm(vm) => Some(Record::Vm(Arc::new((*vm).clone()))),
+        Record::Migration(migration) => Some(Record::Migration(Arc::new((*migration).clone()))),
+        Record::Host(host) => {
             let mut host = Host::clone(&host);
             host.report.topology = Arc::new((*host.report.topology).clone());
             Some(Record::Host(Arc::new(host)))
         }
-        Row::Claim(claim) => Some(Record::Claim(Arc::new((*claim).clone()))),
-        Row::Operation(operation) => Some(Record::Operation(Arc::new((*operation).clone()))),
-        Row::Audit(_)
-        | Row::Header(_)
-        | Row::Provider(_)
-        | Row::Consumer(_)
-        | Row::Flavor(_)
-        | Row::Service(_)
-        | Row::Request(_)
-        | Row::Class(_)
-        | Row::Trait(_)
-        | Row::Policy(_)
-        | Row::PciAlias(_)
-        | Row::ServerGroup(_)
-        | Row::Aggregate(_)
-        | Row::Volume(_)
-        | Row::RevokedCertificate(_)
-        | Row::RecoveredHost(_) => None,
+        Record::Claim(claim) => Some(Record::Claim(Arc::new((*claim).clone()))),
+        Record::Operation(operation) => Some(Record::Operation(Arc::new((*operation).clone()))),
+        Record::Audit(_) => None,
     }
 }
 

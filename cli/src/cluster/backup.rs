@@ -11,7 +11,7 @@ use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use berth_backup::{ReadError, Reader, Summary};
+use berth_backup::{ReadError, Reader, Remedy, Summary};
 use berth_domain::refusal::{Code, Refusal};
 use berth_files::Draft;
 use berth_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
@@ -79,8 +79,9 @@ fn end_of(path: &Path) -> Result<BackupEnd, Refusal> {
             "{} is of a support bundle, which no increment follows",
             path.display()
         );
-        let refusal = Refusal::new(Code::FailedPrecondition, "BACKUP_REDACTED", message);
-        return Err(refusal.with_hint("name a file that berth cluster backup made"));
+        let Remedy { reason, hint } = Remedy::REDACTED;
+        let refusal = Refusal::new(Code::FailedPrecondition, reason, message);
+        return Err(refusal.with_hint(hint));
     }
     Ok(BackupEnd {
         cluster_id: header.cluster_id,

@@ -170,7 +170,10 @@ impl Fences {
     /// Refuses from here on all calls with an epoch below this one. So no call can be late any more behind
     /// what ended a guest or a claim before; and a cluster that was restored may have both again.
     pub(super) fn raise(&mut self, least: Epoch) {
-        self.least = self.least.max(least);
+        if least <= self.least {
+            return;
+        }
+        self.least = least;
         let of_before = self.records.values_mut().filter(|r| r.epoch < least);
         for record in of_before {
             record.destroyed = false;

@@ -112,7 +112,7 @@ pub enum VerifyError {
     Later {
         /// The revision of the full backup.
         first: u64,
-        /// The index at which the state is to be.
+        /// The revision at which the state is to be.
         at: u64,
     },
     /// The files end before the index at which the state is to be.

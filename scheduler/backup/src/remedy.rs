@@ -22,7 +22,10 @@ impl Remedy {
     );
 
     /// It is the state of a support bundle.
-    pub const REDACTED: Self = Self::new("BACKUP_REDACTED", "name a backup");
+    pub const REDACTED: Self = Self::new(
+        "BACKUP_REDACTED",
+        "name a file that berth cluster backup made",
+    );
 
     const fn new(reason: &'static str, hint: &'static str) -> Self {
         Self { reason, hint }

@@ -29,8 +29,7 @@ use berth_state::Row;
 use tokio::sync::{Notify, broadcast, watch};
 
 use self::history::History;
-pub(crate) use self::history::record;
-pub use self::history::{Part, RecordChange, Revision};
+pub use self::history::{Part, RecordChange, Revision, record};
 pub(crate) use self::ring::Changes;
 use self::ring::Ring;
 use crate::machine::Machine;

@@ -16,37 +16,12 @@ mod terminal;
 use std::collections::BTreeMap;
 
 use berth_domain::event::{Name, Record};
-use berth_state::{Row, State};
+use berth_scheduler::feed::record;
+use berth_state::State;
 
-/// Returns the record of a row, if a watch sends it.
-fn record(row: Row) -> Option<Record> {
-    match row {
-        Row::Vm(vm) => Some(Record::Vm(vm)),
-        Row::Migration(migration) => Some(Record::Migration(migration)),
-        Row::Host(host) => Some(Record::Host(host)),
-        Row::Claim(claim) => Some(Record::Claim(claim)),
-        Row::Operation(operation) => Some(Record::Operation(operation)),
-        Row::Audit(_)
-        | Row::Header(_)
-        | Row::Provider(_)
-        | Row::Consumer(_)
-        | Row::Flavor(_)
-        | Row::Service(_)
-        | Row::Request(_)
-        | Row::Class(_)
-        | Row::Trait(_)
-        | Row::Policy(_)
-        | Row::PciAlias(_)
-        | Row::ServerGroup(_)
-        | Row::Aggregate(_)
-        | Row::Volume(_)
-        | Row::RevokedCertificate(_)
-        | Row::RecoveredHost(_) => None,
-    }
-}
-
-/// Returns what a watch sends of a state.
+/// Returns what a watch of all but the audit sends of a state.
 fn records(state: &State) -> BTreeMap<Name, Record> {
     let records = state.rows().filter_map(record);
+    let records = records.filter(|record| !matches!(record, Record::Audit(_)));
     records.map(|record| (record.name(), record)).collect()
 }

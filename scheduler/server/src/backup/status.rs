@@ -49,3 +49,23 @@ impl SharedStatus {
         is_new
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a reason is new once, whatever the index in the name of the file, and again after a success.
+    #[test]
+    fn a_reason_is_new_once() {
+        let status = SharedStatus::default();
+        let full = |index| format!("berth-c-m1-{index:020}-full.backup: no space is left");
+        assert!(status.record_failure(&full(12)));
+        assert!(!status.record_failure(&full(13)));
+        assert!(status.record_failure("the directory cannot be used"));
+        assert!(status.record_failure(&full(14)));
+        let ended = status.record_success(1, 15);
+        assert_eq!(ended, Some(full(14)));
+        assert!(status.record_failure(&full(16)));
+        assert_eq!(status.get().failures, 5);
+    }
+}

@@ -60,7 +60,8 @@ impl RecordChange {
 }
 
 /// Returns the record of a row, if its changes are sent as events.
-pub(crate) fn record(row: Row) -> Option<Record> {
+#[must_use]
+pub fn record(row: Row) -> Option<Record> {
     match row {
         Row::Vm(vm) => Some(Record::Vm(vm)),
         Row::Migration(migration) => Some(Record::Migration(migration)),

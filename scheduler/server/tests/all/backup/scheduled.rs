@@ -189,6 +189,32 @@ async fn backups_are_made_and_replaced() {
     assert_eq!(next, Some(Kind::Full));
 }
 
+/// Goal: a lowered `keep` makes space before the next backup is written, which a full disk would else prevent.
+/// Method: increments alone are made after the restart; none of them replaces a full backup.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lowered_keep_needs_no_new_full_backup() {
+    let mut scheduled = Scheduled::start().await;
+    let backups = directory(&scheduled.folder);
+    scheduled
+        .until("two full backups", |kinds| fulls(kinds) == 2)
+        .await;
+    scheduled.member.stop().await.expect("it stops");
+    let before = files(&backups);
+    let oldest = &before[0].1;
+    let mut config = configured(&scheduled.folder, Start::Restart);
+    config.backups.keep = 1;
+    config.backups.full_every = 1_000;
+    scheduled.member = Member::start(config).await;
+    scheduled
+        .until("the oldest is deleted", |_| !oldest.exists())
+        .await;
+    let left = files(&backups);
+    assert_eq!(fulls(&scheduled.kinds()), 1, "{left:?}");
+    let newest_full = before.iter().rfind(|(kind, _)| *kind == Kind::Full);
+    assert_eq!(left.first(), newest_full);
+    verify(&left);
+}
+
 /// Goal: a directory that cannot be written is reported, the member goes on, and so do the backups once it
 /// can be written.
 #[tokio::test(flavor = "multi_thread")]
