@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use berth_domain::ownership::ProjectName;
 use berth_domain::pci::PciMatch;
-use berth_domain::vm::DiskFormat;
 use berth_process::Encryption;
 use berth_proto::convert::ownership::write_project;
 use berth_scheduler::Profile;
@@ -18,6 +17,7 @@ pub use self::certs::{
     Certs, From as CertsFrom, Hypervisor as CertsHypervisor, Init as CertsInit,
     Issue as CertsIssue, Renew as CertsRenew,
 };
+pub use self::disk::DiskArgument;
 pub use self::history::HistoryPart;
 pub use self::moves::{DrainOptions, HostMoves, Moves};
 pub use self::placement::{
@@ -39,6 +39,7 @@ pub use crate::placement::arguments::Placement;
 mod audit;
 mod backup;
 mod certs;
+mod disk;
 mod help;
 mod history;
 mod moves;
@@ -48,6 +49,7 @@ mod policy;
 mod power;
 mod replay;
 mod restart;
+mod size;
 mod support;
 mod top;
 mod transfer;
@@ -432,11 +434,17 @@ hw:emulator_threads_policy, trait:NAME")]
         /// Number of virtual CPUs
         #[arg(long)]
         vcpus: u32,
-        /// Size of the memory in MiB
-        #[arg(long)]
+        /// Size of the memory: in MiB, or with a unit, as 2G
+        #[arg(long, visible_alias = "memory", value_name = "MIB", value_parser = size::mib)]
         memory_mib: u64,
-        /// Disk space in GiB that is counted on the host
-        #[arg(long, default_value_t = 0)]
+        /// Disk space that is counted on the host: in GiB, or with a unit, as 1T
+        #[arg(
+            long,
+            visible_alias = "disk",
+            value_name = "GIB",
+            default_value = "0",
+            value_parser = size::gib
+        )]
         disk_gib: u64,
         /// Extra spec of the flavor (repeatable)
         #[arg(long = "spec", value_name = "KEY=VALUE", value_parser = key_value)]
@@ -636,7 +644,7 @@ pub struct VmCreate {
     ///
     /// The default format is qcow2 for an image that ends with .qcow2, else raw. A host refuses an
     /// image that has another one.
-    #[arg(long = "disk", value_name = "IMAGE:GIB[:qcow2|raw]", value_parser = disk)]
+    #[arg(long = "disk", value_name = "IMAGE:GIB[:qcow2|raw]", value_parser = disk::read)]
     pub disks: Vec<DiskArgument>,
     /// Network interface on a bridge of the host (repeatable)
     #[arg(long = "nic", value_name = "BRIDGE=MAC", value_parser = key_value)]
@@ -896,46 +904,6 @@ fn key_value(text: &str) -> Result<(String, String), String> {
     Ok((key.to_owned(), value.to_owned()))
 }
 
-/// A disk of a new VM.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DiskArgument {
-    /// The image's file name.
-    pub image: String,
-    /// How large the disk is.
-    pub size_gib: u64,
-    /// The image's format.
-    pub format: DiskFormat,
-}
-
-fn disk(text: &str) -> Result<DiskArgument, String> {
-    let formats = [(":qcow2", DiskFormat::Qcow2), (":raw", DiskFormat::Raw)];
-    let stated = formats.iter().find_map(|(ending, format)| {
-        let rest = text.strip_suffix(ending)?;
-        Some((rest, *format))
-    });
-    let rest = stated.map_or(text, |(rest, _)| rest);
-    let (image, size) = rest
-        .rsplit_once(':')
-        .ok_or("expected IMAGE:GIB or IMAGE:GIB:FORMAT, with qcow2 or raw as format")?;
-    let size_gib = size
-        .parse()
-        .map_err(|_| format!("{size:?} is not a whole number of GiB"))?;
-    let format = stated.map_or_else(|| format_of(image), |(_, format)| format);
-    Ok(DiskArgument {
-        image: image.to_owned(),
-        size_gib,
-        format,
-    })
-}
-
-/// Returns the format that an image's file name suggests. The agent compares it with the file.
-fn format_of(image: &str) -> DiskFormat {
-    match image.ends_with(".qcow2") {
-        true => DiskFormat::Qcow2,
-        false => DiskFormat::Raw,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory as _;
@@ -945,27 +913,5 @@ mod tests {
     #[test]
     fn the_arguments_are_well_formed() {
         Arguments::command().debug_assert();
-    }
-
-    /// Goal: a stated format is passed on, whatever the name suggests.
-    #[test]
-    fn the_format_of_an_image_is_stated_or_suggested_by_its_name() {
-        let check = |text: &str, image: &str, size_gib, format| {
-            let parsed = disk(text).unwrap();
-            assert_eq!(
-                (&*parsed.image, parsed.size_gib),
-                (image, size_gib),
-                "{text}"
-            );
-            assert_eq!(parsed.format, format, "{text}");
-        };
-        check("a.qcow2:4", "a.qcow2", 4, DiskFormat::Qcow2);
-        check("a.img:4", "a.img", 4, DiskFormat::Raw);
-        check("a.qcow2:4:raw", "a.qcow2", 4, DiskFormat::Raw);
-        check("a.img:4:qcow2", "a.img", 4, DiskFormat::Qcow2);
-        check("a:b:4", "a:b", 4, DiskFormat::Raw);
-        for text in ["a", "a:", "a:x", "a:4:vmdk", "a:qcow2", "a:-1"] {
-            assert!(disk(text).is_err(), "{text}");
-        }
     }
 }

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-use super::InProject;
+use super::{InProject, size};
 
 /// Verbs of volumes.
 #[derive(Debug, Subcommand)]
@@ -53,7 +53,7 @@ delete the old one.")]
         /// Name of the host
         host: String,
         /// Size of the volume
-        #[arg(long, value_parser = size)]
+        #[arg(long, value_parser = size::bytes)]
         size: u64,
         /// Name of the region [default: the one that needs the least]
         #[arg(long)]
@@ -67,10 +67,10 @@ pub struct VolumeCreate {
     /// Name of the volume
     pub name: String,
     /// Minimum usable size of the volume
-    #[arg(long, value_parser = size)]
+    #[arg(long, value_parser = size::bytes)]
     pub size: u64,
     /// Maximum size of the volume
-    #[arg(long, value_parser = size)]
+    #[arg(long, value_parser = size::bytes)]
     pub limit: Option<u64>,
     /// Name of an allowed host (repeatable)
     #[arg(long)]
@@ -96,58 +96,4 @@ pub struct VolumeCreate {
     /// The project that it belongs to
     #[command(flatten)]
     pub project: InProject,
-}
-
-/// Reads a size.
-pub(super) fn size(text: &str) -> Result<u64, String> {
-    let split = text.find(|c: char| !c.is_ascii_digit());
-    let (number, unit) = text.split_at(split.unwrap_or(text.len()));
-    let shift = match unit.trim_end_matches('B').trim_end_matches('i') {
-        "" => 0,
-        "K" | "k" => 10,
-        "M" => 20,
-        "G" => 30,
-        "T" => 40,
-        _ => return Err("a number of bytes, or with K, M, G or T behind it, as 40G".to_owned()),
-    };
-    let number: u64 = number
-        .parse()
-        .map_err(|_| "a whole number comes first, as 40G".to_owned())?;
-    number
-        .checked_mul(1 << shift)
-        .ok_or_else(|| "no size is that large".to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_are_read() {
-        for (text, bytes) in [
-            ("0", 0),
-            ("4096", 4096),
-            ("4K", 4096),
-            ("40G", 40 << 30),
-            ("40Gi", 40 << 30),
-            ("40GiB", 40 << 30),
-            ("512MB", 512 << 20),
-            ("2T", 2 << 40),
-            ("18446744073709551615", u64::MAX),
-        ] {
-            assert_eq!(size(text), Ok(bytes), "{text}");
-        }
-        for bad in [
-            "",
-            "G",
-            "-1",
-            "1.5G",
-            "4X",
-            "4GG",
-            "18446744073709551616",
-            "99999999T",
-        ] {
-            assert!(size(bad).is_err(), "{bad}");
-        }
-    }
 }
