@@ -35,6 +35,7 @@ pub use self::volume::{Volume, VolumeCreate};
 pub use self::watch::{Watch, WatchKind};
 use crate::output::Format;
 pub use crate::placement::arguments::Placement;
+use crate::usage::Usage;
 
 mod audit;
 mod backup;
@@ -187,7 +188,8 @@ impl Global {
             key: self.tls_key.clone(),
         };
         if encryption.is_configured() && encryption.files().is_none() {
-            anyhow::bail!("--tls-ca, --tls-cert and --tls-key go together: give all three");
+            let message = "--tls-ca, --tls-cert and --tls-key go together: give all three";
+            return Err(Usage(message.to_owned()).into());
         }
         Ok(encryption.files().map(Tls::open).transpose()?)
     }

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::Context as _;
 use berth_domain::audit::{Chosen, Entry, Outcome, Refused, RequestSummary};
 use berth_domain::id::TimeMs;
 use berth_domain::refusal::Refusal;
@@ -15,6 +14,7 @@ use serde_json::json;
 
 use crate::arguments::{Audit as Verb, AuditList};
 use crate::session::{Session, read_all, resource};
+use crate::usage::Usage;
 use crate::{migration, output, read};
 
 /// The largest page that a scheduler returns.
@@ -159,19 +159,18 @@ pub(crate) fn since(text: &str) -> anyhow::Result<Timestamp> {
         return Ok(at);
     }
     let wrong = || {
-        format!(
-            "--since {text} is neither a moment as 2026-01-31T12:00:00Z nor a time as 90s, 15m, 2h, 7d"
-        )
+        let forms = "neither a moment as 2026-01-31T12:00:00Z nor a time as 90s, 15m, 2h, 7d";
+        Usage(format!("--since {text} is {forms}"))
     };
     let (unit, factor) = [("s", 1), ("m", 60), ("h", 3_600), ("d", 86_400)]
         .into_iter()
         .find(|(unit, _)| text.ends_with(unit))
-        .with_context(wrong)?;
+        .ok_or_else(wrong)?;
     let number = text.strip_suffix(unit).unwrap_or_default();
-    let number: u64 = number.parse().ok().with_context(wrong)?;
+    let number: u64 = number.parse().map_err(|_| wrong())?;
     let ago = number.checked_mul(factor).map(Duration::from_secs);
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
-    let at = now.saturating_sub(ago.with_context(wrong)?);
+    let at = now.saturating_sub(ago.ok_or_else(wrong)?);
     Ok(Timestamp {
         seconds: i64::try_from(at.as_secs())?,
         nanos: 0,

@@ -15,6 +15,7 @@
 //! | [`planner`] | what would be survived, balanced, and what still fits; for Ganeti's files too |
 //! | [`backup`] | what files of backups hold, and whether they verify |
 //! | [`replay`] | recorded decisions made again, also under another policy or fleet |
+//! | [`usage`] | what is typed and cannot be carried out |
 //! | [`certs`] | making the certificates by which the parts know each other |
 //! | [`watch`], [`audit`] | changes as they happen; which principal requested them |
 //! | [`top`] | the cluster on the whole screen, as it changes |
@@ -72,6 +73,7 @@ pub mod stale;
 pub mod support;
 pub mod top;
 pub mod traits;
+pub mod usage;
 pub mod vm;
 pub mod volume;
 mod volume_argument;
@@ -88,10 +90,13 @@ use clap::Parser as _;
 use crate::arguments::{Arguments, Command};
 use crate::output::Format;
 use crate::session::Session;
+use crate::usage::Usage;
 
 /// The exit status when a request was refused or failed.
 pub const EXIT_REFUSED: u8 = 1;
-/// The exit status when no server could be reached. Wrong usage is 2, by clap.
+/// The exit status of wrong usage, as clap has it.
+pub const EXIT_USAGE: u8 = 2;
+/// The exit status when no server could be reached.
 pub const EXIT_UNREACHABLE: u8 = 3;
 /// The exit status when what was compared is not the same.
 pub const EXIT_DIFFERENT: u8 = 4;
@@ -102,17 +107,9 @@ pub const EXIT_UNHEALTHY: u8 = 4;
 
 /// Runs the command with these arguments, the program's name first.
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
-    let arguments = match Arguments::try_parse_from(arguments) {
+    let arguments = match Arguments::try_parse_from(&arguments) {
         Ok(arguments) => arguments,
-        Err(error) => {
-            // Help and version are errors to clap, and go to standard output.
-            let _ = error.print();
-            return if error.use_stderr() {
-                ExitCode::from(2)
-            } else {
-                ExitCode::SUCCESS
-            };
-        }
+        Err(error) => return misused(&error, usage::wants_json(&arguments)),
     };
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -133,6 +130,21 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&error, format),
+    }
+}
+
+/// Ends the program whose arguments clap did not take, or that only shows its help.
+fn misused(error: &clap::Error, for_programs: bool) -> ExitCode {
+    // Help and version are errors to clap, and go to standard output.
+    if for_programs && error.use_stderr() {
+        output::program_message(&output::refusal_json(&usage::refusal(error)));
+    } else {
+        // The output may be closed.
+        let _ = error.print();
+    }
+    match error.use_stderr() {
+        true => ExitCode::from(EXIT_USAGE),
+        false => ExitCode::SUCCESS,
     }
 }
 
@@ -235,7 +247,8 @@ fn fail(error: &anyhow::Error, format: Format) -> ExitCode {
         // The output explains why.
         return ExitCode::from(EXIT_REFUSED);
     }
-    let refusal = error.downcast_ref::<Refusal>();
+    let misuse = error.downcast_ref::<Usage>().map(Usage::refusal);
+    let refusal = misuse.as_ref().or_else(|| error.downcast_ref::<Refusal>());
     match (format, refusal) {
         (Format::Table, Some(refusal)) => output::message(output::refusal(refusal)),
         (Format::Table, None) => {
@@ -252,6 +265,7 @@ fn fail(error: &anyhow::Error, format: Format) -> ExitCode {
     ExitCode::from(match refusal {
         Some(refusal) if refusal.code == Code::Unavailable => EXIT_UNREACHABLE,
         Some(refusal) if refusal.reason == placement::SIDES_DIFFER => EXIT_DIFFERENT,
+        Some(_) if misuse.is_some() => EXIT_USAGE,
         Some(_) | None => EXIT_REFUSED,
     })
 }

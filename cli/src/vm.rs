@@ -34,6 +34,7 @@ use serde_json::json;
 use crate::arguments::{Run, Transfer, Vm as Verb, VmCreate};
 use crate::session::{Session, conduct, creator, ended, read_all, request_id, resource, short};
 use crate::sides::Sides;
+use crate::usage::Usage;
 use crate::{all_pages, draw, history, migration, output, progress, read, records};
 
 /// Runs the command.
@@ -57,11 +58,10 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
             run,
         } => {
             if transfer.params() != TransferOverrides::default() {
-                bail!(
-                    "--cold stops the guest first: how to send a running one does not apply; what \
-                     copied disks may take of the network is in `berth policy set \
-                     migration.bandwidth_mib_s`"
-                );
+                let message = "--cold stops the guest first: how to send a running one does not apply; \
+                               what copied disks may take of the network is in `berth policy set \
+                               migration.bandwidth_mib_s`";
+                bail!(Usage(message.to_owned()));
             }
             let spec = moves::MoveSpec {
                 host: host.as_deref(),
@@ -155,9 +155,9 @@ fn template(options: &VmCreate) -> anyhow::Result<wire::VmTemplate> {
             cmdline: options.cmdline.clone(),
         }),
         _ if options.disks.is_empty() => {
-            bail!(
-                "the VM has nothing to boot from: give --kernel and --initrd, or --disk IMAGE:GIB"
-            )
+            let message =
+                "the VM has nothing to boot from: give --kernel and --initrd, or --disk IMAGE:GIB";
+            bail!(Usage(message.to_owned()))
         }
         _ => wire::boot_source::Source::Disk(wire::DiskBoot {}),
     };

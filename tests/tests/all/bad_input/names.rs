@@ -176,7 +176,7 @@ fn unknown_names_are_told_by_every_verb() {
     let _ = again.with_status(1).saying(&["VM_EXISTS"]);
     let nothing = cluster.berth(&["vm", "create", "b", "--flavor", "one"]);
     let _ = nothing
-        .with_status(1)
+        .with_status(2)
         .saying(&["boot from", "--kernel", "--disk"]);
     assert_eq!(cluster.json(&["vm", "list"]), before, "nothing changed");
     verdict::holds(&cluster);
