@@ -55,8 +55,12 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 request_id: request_id(None),
             };
             call!(session, AggregateServiceClient, delete_aggregate, request)?;
-            output::message(format!("aggregate {aggregate} is deleted"));
-            Ok(())
+            let name = resource("aggregates", &aggregate);
+            session.done(
+                &name,
+                "deleted",
+                format!("aggregate {aggregate} is deleted"),
+            )
         }
         Verb::AddHost { aggregate, hosts } => {
             let mut change = change(&aggregate);

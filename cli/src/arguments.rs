@@ -71,8 +71,9 @@ be reached, 4 a negative result: no candidates, two sides differ, a failure
 would not be survived, or a replay differs. A read that one scheduler answered
 from its own state is a success, and standard error says so.
 
-With --output json, a refusal or failure is one JSON object, the last line on
-standard error, behind the progress:
+With --output json, a command that changed something and has no record to show
+prints {\"name\", \"result\"}. A refusal or failure is one JSON object, the last
+line on standard error, behind the progress:
   {\"error\": {\"code\", \"reason\", \"message\", \"metadata\", \"hint\"}}
 and that a read is stale is one too:
   {\"stale\": {\"address\", \"member_id\", \"revision\", \"age_ms\", \"leader_id\", …}}

@@ -29,8 +29,8 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 create_resource_class,
                 request
             )?;
-            output::message(output::created("resource class", &class, response.existed));
-            Ok(())
+            let sentence = output::created("resource class", &class, response.existed);
+            session.done(&class, output::creation(response.existed), sentence)
         }
         Verb::Rename { class, new_name } => {
             let request = RenameResourceClassRequest {
@@ -44,10 +44,8 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 rename_resource_class,
                 request
             )?;
-            output::message(format!(
-                "resource class {class} is called {new_name} from now on"
-            ));
-            Ok(())
+            let sentence = format!("resource class {class} is called {new_name} from now on");
+            session.done(&new_name, "renamed", sentence)
         }
         Verb::Delete { class } => {
             let request = DeleteResourceClassRequest {
@@ -60,8 +58,8 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 delete_resource_class,
                 request
             )?;
-            output::message(format!("resource class {class} is deleted"));
-            Ok(())
+            let sentence = format!("resource class {class} is deleted");
+            session.done(&class, "deleted", sentence)
         }
     }
 }

@@ -35,11 +35,9 @@ pub async fn run(session: &mut Session, verb: Verb) -> anyhow::Result<()> {
         Verb::RemoveMember { member } => {
             let request = RemoveMemberRequest { member_id: member };
             let response = call!(session, ClusterServiceClient, remove_member, request)?;
-            output::message(format!(
-                "member {member} is removed; {} remain",
-                response.members.len()
-            ));
-            Ok(())
+            let remain = response.members.len();
+            let sentence = format!("member {member} is removed; {remain} remain");
+            session.done(&format!("members/{member}"), "removed", sentence)
         }
         Verb::UpdateMember { member, address } => {
             let request = UpdateMemberRequest {
@@ -48,14 +46,15 @@ pub async fn run(session: &mut Session, verb: Verb) -> anyhow::Result<()> {
                 reported: false,
             };
             call!(session, ClusterServiceClient, update_member, request)?;
-            output::message(format!("member {member} is recorded at {address}"));
-            Ok(())
+            let sentence = format!("member {member} is recorded at {address}");
+            session.done(&format!("members/{member}"), "recorded", sentence)
         }
         Verb::TransferLeader { member } => {
             let request = TransferLeadershipRequest { member_id: member };
             let response = call!(session, ClusterServiceClient, transfer_leadership, request)?;
-            output::message(format!("member {} is the leader", response.leader_id));
-            Ok(())
+            let leader = response.leader_id;
+            let sentence = format!("member {leader} is the leader");
+            session.done(&format!("members/{leader}"), "leader", sentence)
         }
         Verb::Services => services(session).await,
         Verb::RemoveConductor { conductor } => {
@@ -64,8 +63,8 @@ pub async fn run(session: &mut Session, verb: Verb) -> anyhow::Result<()> {
                 request_id: request_id(None),
             };
             call!(session, ClusterServiceClient, unregister_service, request)?;
-            output::message(format!("conductor {conductor} is removed"));
-            Ok(())
+            let sentence = format!("conductor {conductor} is removed");
+            session.done(&resource("services", &conductor), "removed", sentence)
         }
         Verb::RotateGrantKey => {
             let request = RotateGrantKeyRequest {

@@ -76,10 +76,8 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 request_id: request_id(None),
             };
             call!(session, SchedulerServiceClient, delete_flavor, request)?;
-            output::message(format!(
-                "flavor {flavor} is deleted; VMs made from it keep theirs"
-            ));
-            Ok(())
+            let sentence = format!("flavor {flavor} is deleted; VMs made from it keep theirs");
+            session.done(&resource("flavors", &flavor), "deleted", sentence)
         }
     }
 }

@@ -41,10 +41,8 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 request_id: request_id(None),
             };
             call!(session, HostServiceClient, cordon_host, request)?;
-            output::message(format!(
-                "host {host} is cordoned: no new VMs are placed there"
-            ));
-            Ok(())
+            let sentence = format!("host {host} is cordoned: no new VMs are placed there");
+            session.done(&resource("hosts", &host), "cordoned", sentence)
         }
         Verb::Uncordon { host } => {
             let request = UncordonHostRequest {
@@ -52,10 +50,8 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 request_id: request_id(None),
             };
             call!(session, HostServiceClient, uncordon_host, request)?;
-            output::message(format!(
-                "host {host} is uncordoned: VMs are placed there again"
-            ));
-            Ok(())
+            let sentence = format!("host {host} is uncordoned: VMs are placed there again");
+            session.done(&resource("hosts", &host), "uncordoned", sentence)
         }
         Verb::Fence {
             host,
@@ -68,8 +64,8 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 request_id: request_id(None),
             };
             call!(session, HostServiceClient, remove_host, request)?;
-            output::message(format!("host {host} is removed"));
-            Ok(())
+            let sentence = format!("host {host} is removed");
+            session.done(&resource("hosts", &host), "removed", sentence)
         }
         Verb::Pmem(HostPmem::WriteOff { host, namespace }) => {
             let request = WriteOffPmemRequest {
@@ -78,11 +74,12 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 request_id: request_id(None),
             };
             call!(session, HostServiceClient, write_off_pmem, request)?;
-            output::message(format!(
+            let sentence = format!(
                 "pmem namespace {namespace} of {host} is written off: take it out of pmem_namespaces of \
                  its agent"
-            ));
-            Ok(())
+            );
+            let name = format!("{}/pmem/{namespace}", resource("hosts", &host));
+            session.done(&name, "written off", sentence)
         }
     }
 }

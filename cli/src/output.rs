@@ -182,6 +182,12 @@ pub fn created(kind: &str, name: &str, existed: bool) -> String {
     format!("{kind} {name} {how}")
 }
 
+/// Returns the same for programs.
+#[must_use]
+pub fn creation(existed: bool) -> &'static str {
+    if existed { "existed" } else { "created" }
+}
+
 /// Returns where a resource class or trait comes from.
 #[must_use]
 pub fn origin(standard: bool) -> &'static str {

@@ -61,10 +61,9 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 request_id: request_id(None),
             };
             call!(session, SchedulerServiceClient, delete_pci_alias, request)?;
-            output::message(format!(
-                "pci alias {alias} is deleted; VMs made with it keep their functions"
-            ));
-            Ok(())
+            let note = "VMs made with it keep their functions";
+            let sentence = format!("pci alias {alias} is deleted; {note}");
+            session.done(&resource("pciAliases", &alias), "deleted", sentence)
         }
     }
 }

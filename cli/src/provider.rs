@@ -125,8 +125,8 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 delete_resource_provider,
                 request
             )?;
-            output::message(format!("provider {provider} is deleted"));
-            Ok(())
+            let name = resource("resourceProviders", &provider);
+            session.done(&name, "deleted", format!("provider {provider} is deleted"))
         }
     }
 }

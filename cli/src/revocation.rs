@@ -54,11 +54,11 @@ pub(crate) async fn reinstate(session: &Session, certificate: &str) -> anyhow::R
         reinstate_certificate,
         request
     )?;
-    output::message(format!(
+    let sentence = format!(
         "certificate {} is accepted again",
         shown(&certificate.fingerprint, &certificate.principal)
-    ));
-    Ok(())
+    );
+    session.done(&certificate.fingerprint, "reinstated", sentence)
 }
 
 pub(crate) async fn list(session: &Session) -> anyhow::Result<()> {

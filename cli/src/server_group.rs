@@ -66,8 +66,8 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 delete_server_group,
                 request
             )?;
-            output::message(format!("server group {group} is deleted"));
-            Ok(())
+            let name = resource("serverGroups", &group);
+            session.done(&name, "deleted", format!("server group {group} is deleted"))
         }
     }
 }

@@ -18,12 +18,13 @@ use berth_proto::conductor::v1::conductor_service_client::ConductorServiceClient
 use berth_proto::consistency::{Consistency, ReadChannel};
 use berth_proto::status::{OUTCOME_UNKNOWN, from_status};
 use berth_tls::{Expected, Tls};
+use serde_json::json;
 use tokio::task::AbortHandle;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Response, Status};
 
 use crate::offline::{self, Offline};
-use crate::output::Format;
+use crate::output::{self, Format};
 use crate::remedies::with_hint;
 use crate::stale::{self, LEADER_PATIENCE, Reading, Source};
 
@@ -114,6 +115,25 @@ impl Session {
     #[must_use]
     pub fn json(&self) -> bool {
         self.output == Format::Json
+    }
+
+    /// Reports what a command did that has no record to show: a line for people, on standard error,
+    /// or an object for programs, with the resource's name and what became of it.
+    ///
+    /// # Errors
+    ///
+    /// None that is to be expected.
+    pub fn done(
+        &self,
+        name: &str,
+        result: &str,
+        sentence: impl Into<output::Lines>,
+    ) -> anyhow::Result<()> {
+        if self.json() {
+            return output::json(&json!({ "name": name, "result": result }));
+        }
+        output::message(sentence);
+        Ok(())
     }
 
     /// Has the scheduler that leads change something, following it when it changes.

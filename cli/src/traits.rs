@@ -24,8 +24,8 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 request_id: request_id(None),
             };
             let response = call!(session, CatalogServiceClient, create_trait, request)?;
-            output::message(output::created("trait", &name, response.existed));
-            Ok(())
+            let sentence = output::created("trait", &name, response.existed);
+            session.done(&name, output::creation(response.existed), sentence)
         }
         Verb::Delete { name } => {
             let request = DeleteTraitRequest {
@@ -33,8 +33,7 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 request_id: request_id(None),
             };
             call!(session, CatalogServiceClient, delete_trait, request)?;
-            output::message(format!("trait {name} is deleted"));
-            Ok(())
+            session.done(&name, "deleted", format!("trait {name} is deleted"))
         }
     }
 }

@@ -67,8 +67,9 @@ async fn delete(session: &Session, volume: &str, forget: bool) -> anyhow::Result
         true => "is forgotten on hosts that were removed; its contents there are never erased",
     };
     let (name, id) = (&volume.display_name, &volume.id);
-    output::message(format!("volume {name} ({id}) {what}"));
-    Ok(())
+    let result = if forget { "forgotten" } else { "deleting" };
+    let resource = resource("volumes", id.as_str());
+    session.done(&resource, result, format!("volume {name} ({id}) {what}"))
 }
 
 async fn create(session: &Session, args: VolumeCreate) -> anyhow::Result<()> {

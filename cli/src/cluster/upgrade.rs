@@ -45,11 +45,14 @@ pub(crate) async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
             let response = call!(session, ClusterServiceClient, finalize_upgrade, request);
             let response = response.map_err(map_unimplemented)?;
             let verb = if validate_only { "could be" } else { "is" };
-            output::message(format!(
-                "the cluster version {verb} {}",
-                response.cluster_version
-            ));
-            Ok(())
+            let version = response.cluster_version;
+            let result = if validate_only {
+                "finalizable"
+            } else {
+                "finalized"
+            };
+            let sentence = format!("the cluster version {verb} {version}");
+            session.done(&format!("clusterVersions/{version}"), result, sentence)
         }
     }
 }
