@@ -93,7 +93,7 @@ pub struct Arguments {
 /// Options of every command.
 #[derive(Debug, Args)]
 pub struct Global {
-    /// Addresses of the schedulers; any of them leads to the leader
+    /// Addresses of the schedulers, HOST or HOST:PORT; any of them leads to the leader
     #[arg(
         long,
         global = true,
@@ -719,22 +719,22 @@ pub enum Migration {
     },
     /// Show a migration with its CPU pins before and after
     Show {
-        /// Id of the migration
+        /// Id of the migration, or name of a VM for its latest one
         migration: String,
     },
     /// Watch a migration until it ends
     Watch {
-        /// Id of the migration
+        /// Id of the migration, or name of a VM for its latest one
         migration: String,
     },
     /// Abort a migration, also during the transfer
     Abort {
-        /// Id of the migration
+        /// Id of the migration, or name of a VM for its latest one
         migration: String,
     },
     /// Complete a migration soon, by post-copy or by pausing the guest
     ForceComplete {
-        /// Id of the migration
+        /// Id of the migration, or name of a VM for its latest one
         migration: String,
     },
 }

@@ -8,6 +8,7 @@ use berth_domain::id::TimeMs;
 use berth_domain::instance::VcpuId;
 use berth_domain::migration::{Migration, State};
 use berth_domain::operation::{Operation, Outcome};
+use berth_domain::refusal::{Code, Refusal};
 use berth_domain::transfer::{TransferPolicy, TransferProgress};
 use berth_proto::conductor::v1::{
     AbortMigrationRequest, ForceCompleteMigrationRequest, WatchMigrationRequest,
@@ -21,7 +22,7 @@ use tonic::Streaming;
 
 use crate::arguments::Migration as Verb;
 use crate::bar::Bar;
-use crate::session::{Session, ended, not_begun, read_all, request_id, resource};
+use crate::session::{Session, ended, not_begun, read_all, request_id, resource, short};
 use crate::{all_pages, output, read};
 
 /// Runs the command.
@@ -36,7 +37,7 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
         Verb::Watch { migration } => follow(session, &migration).await,
         Verb::Abort { migration } => {
             let request = AbortMigrationRequest {
-                name: resource("migrations", &migration),
+                name: named(session, &migration).await?,
                 request_id: request_id(None),
             };
             let response = session.conductor().await?.abort_migration(request).await;
@@ -45,7 +46,7 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
         }
         Verb::ForceComplete { migration } => {
             let request = ForceCompleteMigrationRequest {
-                name: resource("migrations", &migration),
+                name: named(session, &migration).await?,
                 request_id: request_id(None),
             };
             let mut conductor = session.conductor().await?;
@@ -74,6 +75,7 @@ pub async fn watch(
 
 /// Shows a migration's status updates until it has ended.
 async fn follow(session: &Session, name: &str) -> anyhow::Result<()> {
+    let name = &named(session, name).await?;
     let mut stream = watch(session, name).await?;
     let mut bar = Bar::new();
     while let Some(message) = stream.message().await.map_err(|s| ended(&s))? {
@@ -131,7 +133,8 @@ pub fn print_tried(migration: &Migration) {
     }
 }
 
-async fn list(session: &Session, vm: Option<&str>) -> anyhow::Result<()> {
+/// Returns the migrations of a VM, or all, the latest last.
+async fn list_of(session: &Session, vm: Option<&str>) -> anyhow::Result<Vec<Migration>> {
     let request = ListMigrationsRequest {
         vm: vm.map(|v| resource("vms", v)).unwrap_or_default(),
         ..Default::default()
@@ -145,6 +148,11 @@ async fn list(session: &Session, vm: Option<&str>) -> anyhow::Result<()> {
     );
     let mut all: Vec<Migration> = read_all(all)?;
     all.sort_by_key(|m| (m.created_at, m.id));
+    Ok(all)
+}
+
+async fn list(session: &Session, vm: Option<&str>) -> anyhow::Result<()> {
+    let all = list_of(session, vm).await?;
     if session.json() {
         return output::json(&all);
     }
@@ -185,12 +193,44 @@ async fn list(session: &Session, vm: Option<&str>) -> anyhow::Result<()> {
 ///
 /// It is not known.
 pub async fn get(session: &Session, migration: &str) -> anyhow::Result<Migration> {
+    if !is_id(migration) {
+        return last_of(session, migration).await;
+    }
     let request = GetMigrationRequest {
         name: resource("migrations", migration),
         ..Default::default()
     };
     let response = read!(session, SchedulerServiceClient, get_migration, request)?;
     Ok(response.migration.unwrap_or_default().try_into()?)
+}
+
+/// Returns whether a text names a migration by its id. Another one is the name of a VM.
+fn is_id(text: &str) -> bool {
+    let id = text.strip_prefix("migrations/").unwrap_or(text);
+    id.len() != text.len() || id.parse::<uuid::Uuid>().is_ok()
+}
+
+/// Returns the latest migration of a VM.
+async fn last_of(session: &Session, vm: &str) -> anyhow::Result<Migration> {
+    let migrations = list_of(session, Some(vm)).await?;
+    let last = migrations.into_iter().last();
+    last.ok_or_else(|| {
+        let message = format!("vm {} has no migration", short(vm));
+        Refusal::new(Code::NotFound, "MIGRATION_NOT_FOUND", message)
+            .with_hint("`berth migration list` shows which there are")
+            .into()
+    })
+}
+
+/// Returns the name of the migration that is meant: by its id, or as the latest one of a VM.
+async fn named(session: &Session, text: &str) -> anyhow::Result<String> {
+    match is_id(text) {
+        true => Ok(resource("migrations", text)),
+        false => Ok(resource(
+            "migrations",
+            &last_of(session, text).await?.id.to_string(),
+        )),
+    }
 }
 
 async fn show(session: &Session, migration: &str) -> anyhow::Result<()> {

@@ -49,6 +49,10 @@ fn hint(reason: &str) -> Option<String> {
             "start one (berth dev, or berth-scheduler), or name one: --scheduler HOST:PORT, or the \
              environment variable BERTH_SCHEDULER"
         }
+        "UNIMPLEMENTED" => {
+            "another program than a scheduler may listen there, as a conductor or an agent; name the \
+             schedulers with --scheduler. An older scheduler does not know each call either"
+        }
         client::NO_LEADER => {
             "`berth cluster status` shows which members are reached; a majority has to run to change \
              something, and --stale reads from one of them"

@@ -2,7 +2,9 @@
 //!
 //! Invariant: every refusal reaches the caller as a [`Refusal`], with its hosts, causes and hint.
 
+use std::borrow::Cow;
 use std::future::Future;
+use std::net::Ipv6Addr;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -27,6 +29,9 @@ use crate::offline::{self, Offline};
 use crate::output::{self, Format};
 use crate::remedies::with_hint;
 use crate::stale::{self, LEADER_PATIENCE, Reading, Source};
+
+/// The port of a scheduler whose address names none, as in the examples of the documents.
+const SCHEDULER_PORT: u16 = 7100;
 
 /// The timeout of a connection to a conductor.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -508,7 +513,19 @@ fn url(dialer: &Dialer, address: &str) -> String {
     if address.contains("://") {
         address.to_owned()
     } else {
-        dialer.url(address)
+        dialer.url(&with_port(address))
+    }
+}
+
+/// Returns an address with a port: the schedulers' usual one, if it has none.
+fn with_port(address: &str) -> Cow<'_, str> {
+    if address.parse::<Ipv6Addr>().is_ok() {
+        return format!("[{address}]:{SCHEDULER_PORT}").into();
+    }
+    let behind_literal = address.rsplit(']').next().unwrap_or_default();
+    match behind_literal.contains(':') || address.is_empty() {
+        true => address.into(),
+        false => format!("{address}:{SCHEDULER_PORT}").into(),
     }
 }
 
@@ -596,5 +613,27 @@ pub fn creator(ownership: &Ownership) -> String {
     match &*ownership.creator {
         "" => "-".to_owned(),
         creator => creator.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: an address without a port is one of a scheduler, and no other changes.
+    #[test]
+    fn a_missing_port_is_the_schedulers() {
+        let dialer = Dialer::new(None);
+        for (address, expected) in [
+            ("m1", "http://m1:7100"),
+            (" 10.0.0.1 ", "http://10.0.0.1:7100"),
+            ("::1", "http://[::1]:7100"),
+            ("[::1]", "http://[::1]:7100"),
+            ("[::1]:7200", "http://[::1]:7200"),
+            ("m1:7200", "http://m1:7200"),
+            ("http://m1", "http://m1"),
+        ] {
+            assert_eq!(url(&dialer, address), expected, "{address}");
+        }
     }
 }
