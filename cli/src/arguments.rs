@@ -17,6 +17,7 @@ pub use self::certs::{
     Certs, From as CertsFrom, Hypervisor as CertsHypervisor, Init as CertsInit,
     Issue as CertsIssue, Renew as CertsRenew,
 };
+pub use self::completion::Completion;
 pub use self::disk::DiskArgument;
 pub use self::history::HistoryPart;
 pub use self::moves::{DrainOptions, HostMoves, Moves};
@@ -40,6 +41,7 @@ use crate::usage::Usage;
 mod audit;
 mod backup;
 mod certs;
+mod completion;
 mod disk;
 mod help;
 mod history;
@@ -255,6 +257,8 @@ pub enum Command {
     Dev(Dev),
     /// Demonstrate a boot and a live migration step by step
     Demo(Demo),
+    /// Print a script that completes commands in a shell
+    Completion(Completion),
     /// Follow changes of VMs, hosts, claims and operations
     Watch(Watch),
     /// Show the cluster on the whole screen as it changes

@@ -15,6 +15,7 @@
 //! | [`planner`] | what would be survived, balanced, and what still fits; for Ganeti's files too |
 //! | [`backup`] | what files of backups hold, and whether they verify |
 //! | [`replay`] | recorded decisions made again, also under another policy or fleet |
+//! | [`completion`] | completing commands in a shell |
 //! | [`usage`] | what is typed and cannot be carried out |
 //! | [`certs`] | making the certificates by which the parts know each other |
 //! | [`watch`], [`audit`] | changes as they happen; which principal requested them |
@@ -39,6 +40,7 @@ pub mod certs;
 mod change;
 pub mod class;
 pub mod cluster;
+pub mod completion;
 pub mod cpu;
 pub mod demo;
 pub mod dev;
@@ -161,6 +163,10 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
         // `berth certs` makes certificates, so there may be none yet.
         return certs::run(command, arguments.global.output);
     }
+    if let Command::Completion(args) = arguments.command {
+        completion::run(&args);
+        return Ok(());
+    }
     let mut session = session(&arguments)?;
     match arguments.command {
         Command::Host(command) => host::run(&session, command).await,
@@ -194,6 +200,10 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Replay(args) => replay::run(&args, session.output),
         Command::Support(command) => support::run(&session, command).await,
         Command::Certs(command) => certs::run(command, session.output),
+        Command::Completion(args) => {
+            completion::run(&args);
+            Ok(())
+        }
         Command::Volume(command) => volume::run(&session, command).await,
     }
 }
@@ -216,6 +226,7 @@ fn session(arguments: &Arguments) -> anyhow::Result<Session> {
         Command::Backup(_)
             | Command::Replay(_)
             | Command::Fit(_)
+            | Command::Completion(_)
             | Command::Dev(_)
             | Command::Demo(_)
             | Command::Iallocator(_)

@@ -127,6 +127,11 @@ pub fn raw(bytes: &[u8]) -> io::Result<()> {
     out.write_all(bytes).and_then(|()| out.flush())
 }
 
+/// Prints a script, of which every character is the program's own.
+pub fn script(text: &str) {
+    write_or_exit(text);
+}
+
 /// Prints a line for a program that reads it from standard output, as it is.
 pub fn program_line(line: &str) {
     write_or_exit(&format!("{line}\n"));

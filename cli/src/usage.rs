@@ -6,6 +6,7 @@
 use std::ffi::OsString;
 
 use berth_domain::refusal::{Code, Refusal};
+use clap::error::ErrorKind;
 
 /// The reason of wrong usage.
 pub const USAGE: &str = "USAGE";
@@ -26,7 +27,11 @@ impl Usage {
 /// Returns the refusal of arguments that clap refuses, in one line.
 #[must_use]
 pub fn refusal(error: &clap::Error) -> Refusal {
-    let text = error.render().to_string();
+    let text = match error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        // The rest is the help.
+        true => "a command is missing".to_owned(),
+        false => error.render().to_string(),
+    };
     let message = text.strip_prefix("error: ").unwrap_or(&text);
     let message = message.split("\n\nUsage:").next().unwrap_or_default();
     let words: Vec<&str> = message.split_whitespace().collect();
@@ -62,7 +67,8 @@ mod tests {
     #[test]
     fn what_clap_refuses_is_one_line() {
         for (line, part) in [
-            ("berth", "berth"),
+            ("berth", "a command is missing"),
+            ("berth vm", "a command is missing"),
             ("berth nothing", "'nothing'"),
             ("berth vm list --nothing", "'--nothing'"),
             ("berth vm show", "<VM>"),

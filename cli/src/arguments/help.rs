@@ -41,7 +41,7 @@ const GROUPS: &[(&str, &[&str])] = &[
         &["verify", "score", "balance", "capacity", "replay"],
     ),
     ("Volumes", &["volume"]),
-    ("Tools", &["dev", "demo", "fit", "iallocator"]),
+    ("Tools", &["dev", "demo", "fit", "iallocator", "completion"]),
 ];
 
 /// Returns all commands, as clap knows them.

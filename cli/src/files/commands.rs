@@ -155,6 +155,7 @@ fn verdict(command: &Command) -> Verdict {
         Command::Volume(verb) => volume(verb),
         Command::Backup(_)
         | Command::Fit(_)
+        | Command::Completion(_)
         | Command::Dev(_)
         | Command::Demo(_)
         | Command::Replay(_)
