@@ -191,12 +191,15 @@ fn run<E>(
     runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
+        // Its terminal was closed. By default that ends a process without a word.
+        let mut hangup = signal(SignalKind::hangup())?;
         let shutdown = async move {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-            }
-            tracing::info!("stop signal received");
+            let signal = tokio::select! {
+                _ = terminate.recv() => "SIGTERM",
+                _ = interrupt.recv() => "SIGINT",
+                _ = hangup.recv() => "SIGHUP",
+            };
+            tracing::info!(signal, "stop signal received");
         };
         Ok(serve(Box::pin(shutdown)).await)
     })

@@ -80,6 +80,21 @@ async fn faults_at_the_start_are_told() {
     drop(first);
 }
 
+/// Goal: whatever stops a member in the usual way, its terminal being closed included, it ends as
+/// requested, and begins again.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_usual_signal_stops_it_in_order() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let used = folder.path().join("used");
+    used_directory(&used).await;
+    for signal in ["-TERM", "-INT", "-HUP"] {
+        let address = &addresses(1)[0];
+        let process = Process::spawn(&used, address, &[]);
+        voters(address, 1).await;
+        assert_eq!(process.stop(signal).await, "", "{signal}");
+    }
+}
+
 fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).expect("a folder");
     entries

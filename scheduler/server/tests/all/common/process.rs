@@ -49,7 +49,12 @@ impl Process {
 
     /// Stops it as an operator does, and waits for its end. Returns what it said.
     pub async fn terminate(self) -> String {
-        self.signal("-TERM");
+        self.stop("-TERM").await
+    }
+
+    /// Stops it by a signal, and waits for its end. Returns what it said.
+    pub async fn stop(self, signal: &str) -> String {
+        self.signal(signal);
         let ended = tokio::task::spawn_blocking(|| self.ended()).await;
         let (status, said) = ended.expect("it ends");
         assert_eq!(status, Some(0), "{said}");
