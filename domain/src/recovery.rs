@@ -58,6 +58,10 @@ pub struct Recovery {
     pub first_revision: u64,
     /// When it ended; absent while the cluster recovers.
     pub ended_at: Option<TimeMs>,
+    /// Whether a volume becomes that of the guest that has it, where the state has it for a VM without one.
+    /// Recoveries that earlier builds began go on as they began: what is in the log has the same outcome on
+    /// every member.
+    pub volumes_follow_guests: bool,
 }
 
 impl Recovery {
@@ -141,6 +145,7 @@ mod tests {
             last_revision: 10,
             first_revision: JUMP,
             ended_at: None,
+            volumes_follow_guests: true,
         };
         let lost = [9, 10, 11, JUMP - 1, JUMP].map(|revision| recovery.has_lost(revision));
         assert_eq!(lost, [false, false, true, true, false]);

@@ -18,6 +18,7 @@ impl From<&Recovery> for v1::Recovery {
             last_revision: recovery.last_revision,
             first_revision: recovery.first_revision,
             end_time: recovery.ended_at.map(field::timestamp),
+            volumes_follow_guests: recovery.volumes_follow_guests,
         }
     }
 }
@@ -33,6 +34,7 @@ impl TryFrom<v1::Recovery> for Recovery {
             last_revision: wire.last_revision,
             first_revision: wire.first_revision,
             ended_at: field::optional_time(wire.end_time, "end_time")?,
+            volumes_follow_guests: wire.volumes_follow_guests,
         })
     }
 }

@@ -75,7 +75,7 @@ impl Index {
         }
     }
 
-    /// Takes note of the volumes of a new VM. A resize does not change them.
+    /// Takes note of the volumes of a VM that is new, or has given some up. A resize does not change them.
     pub(crate) fn attach_volumes(&mut self, vm: &Vm) {
         for attachment in &vm.spec.volumes {
             let volume = attachment.volume.clone();

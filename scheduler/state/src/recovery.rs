@@ -226,6 +226,7 @@ impl State {
             last_revision: before.revision,
             first_revision,
             ended_at: None,
+            volumes_follow_guests: true,
         });
         unrecorded(&mut self).begin_recovery();
         self

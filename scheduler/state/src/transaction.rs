@@ -223,6 +223,12 @@ impl<J: Journal> Transaction<'_, J> {
         vm
     }
 
+    /// Follows volumes that a VM gives up; the caller writes the VM as it is without them.
+    pub(crate) fn exchange_volumes(&mut self, before: &Vm, after: &Vm) {
+        self.state.index.detach_volumes(before);
+        self.state.index.attach_volumes(after);
+    }
+
     pub(crate) fn remove_vm(&mut self, name: &VmName) {
         let old = self.state.vms.remove(name);
         for nic in old.iter().flat_map(|vm| &vm.spec.nics) {

@@ -17,7 +17,7 @@ use berth_domain::version::power_gate;
 use berth_domain::vm::{Event, State, Vm, VmSpec, check_image_name};
 
 use super::operation::transition;
-use super::recovery::GUEST_RUNS_TWICE;
+use super::recovery::{GUEST_RUNS_TWICE, VOLUME_TAKEN};
 use crate::command::LeaseRequest;
 use crate::refusals::{invalid, precondition, vm_busy};
 use crate::reply::Reply;
@@ -218,6 +218,9 @@ fn examine_state<'v>(vm: &'v Vm, kind: &Kind) -> Result<&'v HostName, Refusal> {
     };
     let state = format!("{:?}", vm.state).to_uppercase();
     let message = format!("vm {name} is {state} and cannot be {verb}");
+    if let Some(why) = vm.error.as_ref().filter(|why| why.reason == VOLUME_TAKEN) {
+        return Err(without_volume(vm, why, &message));
+    }
     let refusal = precondition("VM_STATE", message)
         .with("vm", name)
         .with("state", format!("{:?}", vm.state));
@@ -226,4 +229,15 @@ fn examine_state<'v>(vm: &'v Vm, kind: &Kind) -> Result<&'v HostName, Refusal> {
         Some(advice) => refusal.with_hint(advice.describe(name)),
         None => refusal,
     })
+}
+
+/// Refuses what needs a volume that the VM gave up in a recovery.
+fn without_volume(vm: &Vm, why: &Refusal, message: &str) -> Refusal {
+    Refusal {
+        hint: why.hint.clone(),
+        metadata: why.metadata.clone(),
+        ..precondition("VM_STATE", format!("{message}: {}", why.message))
+    }
+    .with("vm", &vm.name)
+    .with("state", format!("{:?}", vm.state))
 }

@@ -45,7 +45,7 @@ fn world() -> World {
     world
 }
 
-fn id(name: &str) -> VolumeId {
+pub(crate) fn id(name: &str) -> VolumeId {
     let number = name.bytes().fold(0, |sum, b| sum * 256 + u64::from(b));
     DisplayName::new(name).unwrap().id(uuid(7, number))
 }
@@ -96,7 +96,7 @@ fn tell(world: &mut World, host: &str, name: &str, outcome: Outcome) {
     world.run(command).unwrap();
 }
 
-fn made(world: &mut World, name: &str, kind: Kind, hosts: &[&str]) {
+pub(crate) fn made(world: &mut World, name: &str, kind: Kind, hosts: &[&str]) {
     create(world, name, kind, hosts).unwrap();
     for host in hosts {
         let outcome = Outcome::Created {
@@ -117,7 +117,7 @@ fn delete_volume(world: &mut World, name: &str) -> Result<(), Refusal> {
     world.run(delete).map(drop)
 }
 
-fn with(mut spec: VmSpec, volumes: &[&str]) -> VmSpec {
+pub(crate) fn with(mut spec: VmSpec, volumes: &[&str]) -> VmSpec {
     let attachment = |name: &&str| VolumeAttachment {
         volume: id(name),
         attached_as: AttachedAs::Disk,
@@ -127,7 +127,7 @@ fn with(mut spec: VmSpec, volumes: &[&str]) -> VmSpec {
     spec
 }
 
-fn delete_vm(world: &mut World, vm: &str) -> Result<(), Refusal> {
+pub(crate) fn delete_vm(world: &mut World, vm: &str) -> Result<(), Refusal> {
     let operation = operation_id(world.fresh());
     let lease = world.lease();
     world.run(Command::BeginDelete {

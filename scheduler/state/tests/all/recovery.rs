@@ -6,6 +6,7 @@
 
 mod late;
 mod left;
+mod volumes;
 
 use std::collections::BTreeSet;
 

@@ -25,9 +25,9 @@ use crate::transaction::{Journal, LeftNames, NoJournal, Transaction};
 /// A guest that is not on a claim of its VM.
 pub(super) struct Stray {
     /// The VM as it is recorded, or would be.
-    vm: Vm,
+    pub(super) vm: Vm,
     is_new: bool,
-    seat: Seat,
+    pub(super) seat: Seat,
 }
 
 impl Stray {
@@ -52,7 +52,8 @@ impl Stray {
         }
     }
 
-    fn held(&self) -> Assignment {
+    /// Returns what it holds.
+    pub(super) fn held(&self) -> Assignment {
         self.seat.held.clone().unwrap_or_default()
     }
 }
@@ -140,16 +141,13 @@ impl<J: Journal> Transaction<'_, J> {
 
     /// Returns whether no host has the guest of a VM. After the recovery nothing is known of the others.
     fn is_off(&self, vm: &Vm, settling: &Settling) -> bool {
-        let runs = vm
-            .claim
-            .is_some_and(|claim| settling.running.contains(&claim));
-        self.state.is_recovering() && !runs && !settling.others.contains(&vm.uid.0)
+        self.state.is_recovering() && !settling.has(vm)
     }
 
     /// Claims what a guest holds for its VM. VMs without guests give way.
     pub(super) fn adopt(&mut self, stray: Stray, settling: &mut Settling) {
         self.take_back_erasures(&stray.seat.host, &stray.held());
-        let claim = claims_in_the_way(self.state, &stray, &settling.idle).and_then(|claims| {
+        let claim = self.make_way(&stray, settling).and_then(|claims| {
             for id in claims {
                 settling.idle.remove(&id);
                 self.displace(id, &stray, settling);
@@ -253,7 +251,7 @@ impl<J: Journal> Transaction<'_, J> {
 }
 
 /// Returns which claims of VMs without guests have what a guest holds.
-fn claims_in_the_way(
+pub(super) fn claims_in_the_way(
     state: &State,
     stray: &Stray,
     idle: &BTreeSet<ClaimId>,

@@ -19,8 +19,8 @@ impl<J: Journal> Transaction<'_, J> {
     /// Settles the guests of a late host.
     pub(super) fn settle_late(&mut self, report: &RecoveredHost) {
         let report = Arc::new(report.clone());
-        // No VM gives way: it may have been started since.
-        let mut settling = Settling::default();
+        // No VM gives its CPUs and devices up: it may have been started since.
+        let mut settling = Settling::of_reports(std::iter::once(&report));
         for (uid, seats) in self.seats(std::slice::from_ref(&report), &settling) {
             let Some(seat) = seats.first() else { continue };
             let vm = self.state.vm_of_domain(uid, &seat.name).cloned();

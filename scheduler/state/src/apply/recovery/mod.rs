@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`settle`] | VMs whose guests are where the state has a claim for them, or nowhere |
 //! | [`adopt`] | guests elsewhere, or without a VM: what they hold is claimed |
+//! | [`volumes`] | volumes that a guest has and the state has for another VM |
 //! | [`late`] | hosts that report after the recovery |
 //! | [`left`] | what is left on a host: guests without a VM, and contents of persistent memory |
 //! | [`gate`] | what is refused meanwhile |
@@ -20,6 +21,7 @@ mod gate;
 mod late;
 mod left;
 mod settle;
+mod volumes;
 
 use std::collections::BTreeSet;
 
@@ -33,6 +35,7 @@ use berth_domain::vm::VmSpec;
 
 pub use self::gate::RECOVERING;
 pub(crate) use self::left::GUEST_RUNS_TWICE;
+pub(crate) use self::volumes::VOLUME_TAKEN;
 use crate::recovery::{Progress, RecoveryOutcome};
 use crate::refusals::{invalid, precondition};
 use crate::reply::Reply;

@@ -35,6 +35,8 @@ pub(super) struct Settling {
     pub(super) running: BTreeSet<ClaimId>,
     /// All other guests of all hosts, those included of which a host only has a trace.
     pub(super) others: BTreeSet<Uuid>,
+    /// Those of them that run.
+    live: BTreeSet<Uuid>,
     /// The claims of VMs that are exactly as they are recorded.
     unchanged: BTreeSet<ClaimId>,
     /// The VMs that differ from the state.
@@ -44,14 +46,30 @@ pub(super) struct Settling {
 }
 
 impl Settling {
-    fn of_reports<'r>(reports: impl Iterator<Item = &'r Arc<RecoveredHost>>) -> Self {
+    /// Returns what these hosts have reported, of which nothing is settled yet.
+    pub(super) fn of_reports<'r>(reports: impl Iterator<Item = &'r Arc<RecoveredHost>>) -> Self {
         let mut settling = Self::default();
         for report in reports {
             settling.running.extend(&report.running);
-            let others = report.others.iter().map(|guest| guest.domain.uuid);
-            settling.others.extend(others);
+            for guest in &report.others {
+                settling.others.insert(guest.domain.uuid);
+                if is_live(guest.state) {
+                    settling.live.insert(guest.domain.uuid);
+                }
+            }
         }
         settling
+    }
+
+    /// Returns whether a host runs the guest of a VM.
+    pub(super) fn has_live(&self, vm: &Vm) -> bool {
+        let runs = vm.claim.is_some_and(|claim| self.running.contains(&claim));
+        runs || self.live.contains(&vm.uid.0)
+    }
+
+    /// Returns whether a host has the guest of a VM, or a trace of it.
+    pub(super) fn has(&self, vm: &Vm) -> bool {
+        self.has_live(vm) || self.others.contains(&vm.uid.0)
     }
 
     /// Notes how a VM differs, instead of what was noted of it before.

@@ -130,7 +130,7 @@ fn past(record: Record) -> World {
     world
 }
 
-fn end_power(world: &mut World, kind: Kind, step: Step, power: GuestPower) {
+pub(super) fn end_power(world: &mut World, kind: Kind, step: Step, power: GuestPower) {
     let operation = power::begin(world, "a", kind).unwrap();
     world.log(operation, step, Mark::Started).unwrap();
     let effect = Effect::EndPower {
@@ -139,6 +139,22 @@ fn end_power(world: &mut World, kind: Kind, step: Step, power: GuestPower) {
     };
     world
         .advance(operation, step, Mark::Succeeded, effect)
+        .unwrap();
+}
+
+/// Fences a host that is down.
+pub(super) fn fence(world: &mut World, name: &str) {
+    let (host, liveness) = (host_name(name), Liveness::Down);
+    world.run(Command::SetLiveness { host, liveness }).unwrap();
+    let incarnation = world.view(name).host.report.incarnation;
+    world
+        .run(Command::FenceHost {
+            host: host_name(name),
+            method: Method::Operator,
+            by: "me".to_owned(),
+            output: String::new(),
+            incarnation,
+        })
         .unwrap();
 }
 
@@ -151,19 +167,7 @@ fn recovered(record: Record, late: Late) -> World {
     let present = world.state.clone();
     let mut world = world.recovered();
     if late == Late::Fenced {
-        let host = host_name("h3");
-        let liveness = Liveness::Down;
-        world.run(Command::SetLiveness { host, liveness }).unwrap();
-        let incarnation = world.view("h3").host.report.incarnation;
-        world
-            .run(Command::FenceHost {
-                host: host_name("h3"),
-                method: Method::Operator,
-                by: "me".to_owned(),
-                output: String::new(),
-                incarnation,
-            })
-            .unwrap();
+        fence(&mut world, "h3");
     }
     for _ in 0..2 {
         for host in ["h1", "h2"] {

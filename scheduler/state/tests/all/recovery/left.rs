@@ -77,7 +77,7 @@ fn reported(past: &World, after: After) -> Vec<ReportedGuest> {
     guests
 }
 
-fn erase(world: &mut World, claim: &Claim) {
+pub(super) fn erase(world: &mut World, claim: &Claim) {
     use berth_domain::claim::{ErasureProgress, ErasureReport};
     let reports = claim.erasures.keys().map(|namespace| ErasureReport {
         claim: claim.id,
