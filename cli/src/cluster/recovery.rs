@@ -201,6 +201,7 @@ fn state(vm: &SettledVm) -> &'static str {
         settled_vm::State::Stopped => "stopped",
         settled_vm::State::Error => "error",
         settled_vm::State::Added => "added",
+        settled_vm::State::Replaced => "replaced",
         settled_vm::State::Unspecified => "unknown",
     }
 }
@@ -212,6 +213,7 @@ fn becomes(vm: &SettledVm) -> String {
         settled_vm::State::Added => format!("a VM again, on host {host}"),
         settled_vm::State::Stopped => "STOPPED: no host runs its guest".to_owned(),
         settled_vm::State::Error => format!("ERROR: {}", vm.message),
+        settled_vm::State::Replaced => format!("removed: {}", vm.message),
         settled_vm::State::Unspecified => "unknown to this program".to_owned(),
     }
 }

@@ -85,6 +85,10 @@ async fn end(context: &Context, outcome: &RecoveryOutcome) {
             Settled::Failed { vm, refusal } => {
                 tracing::warn!(%vm, reason = refusal.message, "vm recovered in ERROR");
             }
+            Settled::Replaced(replaced) => {
+                let (vm, reason) = (&replaced.vm, replaced.describe());
+                tracing::warn!(%vm, reason, "vm removed by the recovery");
+            }
         }
     }
     let vms = outcome.settled.len();

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use berth_domain::host::{Host, HostReport};
-use berth_domain::id::{ClusterId, Epoch, Generation, Incarnation, TimeMs};
+use berth_domain::id::{ClusterId, Epoch, Generation, Incarnation, TimeMs, VmUid};
 use berth_domain::name::{HostName, VmName};
 use berth_domain::recovery::{Cause, GENERATION_JUMP, Recovery, next_era};
 use berth_domain::refusal::Refusal;
@@ -107,6 +107,43 @@ pub enum Settled {
         /// Why.
         refusal: Box<Refusal>,
     },
+    /// It is removed: no host has its guest, and that of another VM has its name.
+    Replaced(Replaced),
+}
+
+/// A VM that is removed, as the guest of another one has its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replaced {
+    /// The name of both.
+    pub vm: VmName,
+    /// The VM that is removed.
+    pub uid: VmUid,
+    /// The host where it was recorded, or where something may be left of it.
+    pub host: Option<HostName>,
+    /// Whether that host is fenced, so that it is not known whether its guest is there.
+    pub is_fenced: bool,
+    /// The host of the guest that has its name.
+    pub other: HostName,
+}
+
+impl Replaced {
+    /// Returns why it is removed, and what to do about what may be left of it.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let Self { uid, other, .. } = self;
+        let left = match (&self.host, self.is_fenced) {
+            (Some(host), true) => format!(
+                "its guest and its disks may be on host {host}, which is fenced: once that host is back, \
+                 `berth host show {host}` lists the guest as an orphan; save what is needed, and remove it \
+                 there with virsh"
+            ),
+            (Some(host), false) => format!("its disks, if they are left, are on host {host}"),
+            (None, _) => "it was on no host".to_owned(),
+        };
+        format!(
+            "the guest of this name on host {other} is of another VM; no host has guest {uid}; {left}"
+        )
+    }
 }
 
 impl Settled {
@@ -117,7 +154,8 @@ impl Settled {
             Self::Runs { vm, .. }
             | Self::Added { vm, .. }
             | Self::Off { vm }
-            | Self::Failed { vm, .. } => vm,
+            | Self::Failed { vm, .. }
+            | Self::Replaced(Replaced { vm, .. }) => vm,
         }
     }
 }
@@ -125,7 +163,7 @@ impl Settled {
 /// What a recovery leads to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryOutcome {
-    /// The VMs that differ from the state, in the order of their names.
+    /// The VMs that differ from the state, in the order of their names; then those that are removed.
     pub settled: Vec<Settled>,
     /// What cannot be settled.
     pub conflicts: Vec<Conflict>,

@@ -106,6 +106,14 @@ fn write_settled(settled: &Settled) -> v1::SettledVm {
         Settled::Added { host, .. } => (Wire::Added, host.resource_name(), String::new()),
         Settled::Off { .. } => (Wire::Stopped, String::new(), String::new()),
         Settled::Failed { refusal, .. } => (Wire::Error, String::new(), refusal.message.clone()),
+        Settled::Replaced(replaced) => {
+            let host = replaced.host.as_ref().map(HostName::resource_name);
+            (
+                Wire::Replaced,
+                host.unwrap_or_default(),
+                replaced.describe(),
+            )
+        }
     };
     v1::SettledVm {
         vm: settled.vm().resource_name(),

@@ -488,10 +488,69 @@ fn a_name_that_was_used_again_is_the_guests() {
     world.boot("a", &pinned(1), "h1");
     let mut recovering = Recovering::from(&past);
     recovering.report_all(&world.state);
+    let outcome = recovering.state.recovery_outcome().unwrap();
+    let [Settled::Added { .. }, Settled::Replaced(replaced)] = &outcome.settled[..] else {
+        panic!("{outcome:?}");
+    };
+    let old = past.vm(&vm_name("a")).unwrap().uid;
+    let (h1, is_fenced) = (host_name("h1"), false);
+    assert_eq!((replaced.uid, replaced.is_fenced), (old, is_fenced));
+    assert_eq!((&replaced.host, &replaced.other), (&Some(h1.clone()), &h1));
     recovering.end(false).unwrap();
     let a = recovering.state.vm(&vm_name("a")).unwrap();
     assert_eq!(a.uid, world.state.vm(&vm_name("a")).unwrap().uid);
     assert_eq!(a.state, VmState::Active);
+}
+
+/// Goal: a VM of a fenced host is listed where the guest of another VM has its name, with what to do once
+/// the host is back; and its guest is an orphan there then, which is not stopped.
+#[test]
+fn a_vm_of_a_fenced_host_whose_name_was_used_again_is_listed() {
+    let mut world = World::with_hosts(2);
+    world.boot("a", &pinned(1), "h1");
+    let past = world.state.clone();
+    let lost = guests_of(&past, &host_name("h1"));
+    world.delete("a");
+    world.boot("a", &pinned(1), "h2");
+    let mut after = World::of(past.clone()).recovered();
+    late::fence(&mut after, "h1");
+    let other = guests_of(&world.state, &host_name("h2"));
+    for _ in 0..2 {
+        after.report_guests("h2", &other).unwrap();
+    }
+    let outcome = after.state.recovery_outcome().unwrap();
+    let replaced = outcome.settled.iter().filter_map(|settled| match settled {
+        Settled::Replaced(replaced) => Some(replaced),
+        Settled::Runs { .. }
+        | Settled::Added { .. }
+        | Settled::Off { .. }
+        | Settled::Failed { .. } => None,
+    });
+    let replaced: Vec<_> = replaced.collect();
+    let [one] = &replaced[..] else {
+        panic!("{outcome:?}");
+    };
+    let old = past.vm(&vm_name("a")).unwrap().uid;
+    assert_eq!((one.uid, one.is_fenced), (old, true));
+    let why = one.describe();
+    for part in [
+        "host h1, which is fenced",
+        "host h2",
+        &old.to_string(),
+        "orphan",
+    ] {
+        assert!(why.contains(part), "{part}: {why}");
+    }
+    let accept_conflicts = false;
+    after
+        .run(Command::EndRecovery { accept_conflicts })
+        .unwrap();
+    let (host, liveness) = (host_name("h1"), Liveness::Up);
+    after.run(Command::SetLiveness { host, liveness }).unwrap();
+    after.report_guests("h1", &lost).unwrap();
+    let h1 = &after.view("h1").host;
+    assert!(h1.orphans.contains(&old.0), "{:?}", h1.orphans);
+    assert_eq!(after.state.lost_of(h1), [], "it is not stopped");
 }
 
 /// Goal: a guest whose specification is not reported is a conflict, and keeps its CPUs.

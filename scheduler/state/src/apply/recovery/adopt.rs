@@ -16,7 +16,7 @@ use berth_domain::vm::{Restarts, State as VmState, Vm, VmSpec};
 
 use super::Seat;
 use super::settle::Settling;
-use crate::recovery::{Conflict, Settled};
+use crate::recovery::{Conflict, Replaced, Settled, is_dead};
 use crate::refusals::precondition;
 use crate::request::CLUSTER_RESTORED;
 use crate::state::State;
@@ -91,6 +91,7 @@ impl<J: Journal> Transaction<'_, J> {
             self.unbind(&old, None);
             self.remove_vm(&old.name);
             settling.settled.remove(&old.name);
+            settling.replaced.push(self.replaced(&old, seat));
         }
         let stray = Stray {
             vm,
@@ -98,6 +99,19 @@ impl<J: Journal> Transaction<'_, J> {
             seat: seat.clone(),
         };
         self.adopt(stray, settling);
+    }
+
+    /// Returns a VM as one that a guest of its name replaces.
+    fn replaced(&self, old: &Vm, seat: &Seat) -> Replaced {
+        let host = old.host.clone().or_else(|| old.remains_on.clone());
+        let view = host.as_ref().and_then(|host| self.state.host(host));
+        Replaced {
+            vm: old.name.clone(),
+            uid: old.uid,
+            is_fenced: view.is_some_and(|view| is_dead(&view.host)),
+            host,
+            other: seat.host.clone(),
+        }
     }
 
     /// Returns the VM that a guest is recorded as.

@@ -21,7 +21,7 @@ use super::adopt::Stray;
 use super::left::GUEST_RUNS_TWICE;
 use super::{Seat, is_here, is_live};
 use crate::check::spec_of;
-use crate::recovery::{Conflict, RecoveryOutcome, Settled, is_dead};
+use crate::recovery::{Conflict, RecoveryOutcome, Replaced, Settled, is_dead};
 use crate::request::CLUSTER_RESTORED;
 use crate::transaction::{Journal, Transaction};
 
@@ -41,6 +41,8 @@ pub(super) struct Settling {
     unchanged: BTreeSet<ClaimId>,
     /// The VMs that differ from the state.
     pub(super) settled: BTreeMap<VmName, Settled>,
+    /// The VMs that are removed, as guests of others have their names.
+    pub(super) replaced: Vec<Replaced>,
     /// What cannot be settled.
     pub(super) conflicts: Vec<Conflict>,
 }
@@ -78,8 +80,10 @@ impl Settling {
     }
 
     fn into_outcome(self) -> RecoveryOutcome {
+        let settled = self.settled.into_values();
+        let replaced = self.replaced.into_iter().map(Settled::Replaced);
         RecoveryOutcome {
-            settled: self.settled.into_values().collect(),
+            settled: settled.chain(replaced).collect(),
             conflicts: self.conflicts,
         }
     }
