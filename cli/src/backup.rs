@@ -18,7 +18,7 @@ use std::io::BufReader;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use berth_backup::{Chain, Item, Reader, Summary};
+use berth_backup::{Access, Chain, Item, Reader, Summary};
 use berth_codec::table_name;
 use berth_domain::refusal::Refusal;
 use berth_replication::Machine as _;
@@ -62,7 +62,7 @@ pub(crate) struct Contents {
 /// It cannot be read, or its header is no sound one.
 pub(crate) fn open(path: &Path) -> Result<Reader<BufReader<File>>, Refusal> {
     let opened = File::open(path);
-    let file = opened.map_err(|error| refusal::of_file("opened", path, &error))?;
+    let file = opened.map_err(|error| refusal::of_file(Access::Read, path, &error))?;
     let metadata = file.metadata();
     if metadata.as_ref().is_ok_and(fs::Metadata::is_dir) {
         return Err(refusal::of_directory(path));

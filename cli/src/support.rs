@@ -31,6 +31,7 @@ mod wire;
 use std::io::{self, BufWriter, Write as _};
 use std::path::Path;
 
+use berth_backup::Access;
 use berth_domain::refusal::{Code, Refusal};
 use berth_files::Draft;
 use serde_json::json;
@@ -84,7 +85,7 @@ fn new_key() -> [u8; 32] {
 }
 
 fn draft(path: &Path, force: bool) -> Result<Draft, Refusal> {
-    let refused = |error: &io::Error| refusal::of_file("written", path, error);
+    let refused = |error: &io::Error| refusal::of_file(Access::Write, path, error);
     if path.as_os_str() == "-" {
         let message = "a support bundle is not written to standard output";
         let refusal = Refusal::new(Code::InvalidArgument, "FILE_NEEDED", message);
@@ -118,7 +119,7 @@ fn write(
         draft.commit(args.force)?;
         Ok(args.file.metadata()?.len())
     };
-    Ok(written().map_err(|error| refusal::of_file("written", &args.file, &error))?)
+    Ok(written().map_err(|error| refusal::of_file(Access::Write, &args.file, &error))?)
 }
 
 fn report(

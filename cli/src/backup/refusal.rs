@@ -3,50 +3,33 @@
 use std::io;
 use std::path::Path;
 
-use berth_backup::{ReadError, Remedy, VerifyError};
+use berth_backup::{Access, ReadError, Remedy, VerifyError};
 use berth_domain::refusal::{Code, Refusal};
 use berth_process::error_chain;
 
-/// Returns the refusal of a file that the operating system does not give; `what` was done to it, as
-/// `opened`.
-pub(crate) fn of_file(what: &str, path: &Path, error: &io::Error) -> Refusal {
-    let is = |kind| error.kind() == kind;
-    let (code, reason, hint) = if is(io::ErrorKind::NotFound) {
-        let hint = match what {
-            "opened" => "check the path; for standard input, name /dev/stdin",
-            _ => "make its directory first, or name a file in another one",
-        };
-        (Code::NotFound, "FILE_NOT_FOUND", Some(hint))
-    } else if is(io::ErrorKind::AlreadyExists) {
-        let hint = "name another file, or remove this one";
-        (Code::AlreadyExists, "FILE_EXISTS", Some(hint))
-    } else {
-        let hint = if is(io::ErrorKind::PermissionDenied) {
-            Some("run the command as the user to whom the file belongs")
-        } else if is(io::ErrorKind::StorageFull) {
-            Some("make space on its disk, or name a file on another one")
-        } else if is(io::ErrorKind::InvalidInput) {
-            Some("name a regular file, or one that is not there yet")
-        } else {
-            None
-        };
-        (Code::FailedPrecondition, "FILE_UNUSABLE", hint)
+/// Returns the refusal of a file that the operating system does not give.
+pub(crate) fn of_file(access: Access, path: &Path, error: &io::Error) -> Refusal {
+    let remedy = Remedy::of_file(access, error);
+    let code = match remedy.reason {
+        Remedy::NOT_FOUND => Code::NotFound,
+        Remedy::EXISTS => Code::AlreadyExists,
+        _ => Code::FailedPrecondition,
+    };
+    let what = match access {
+        Access::Read => "opened",
+        Access::Write => "written",
     };
     let message = format!("{} could not be {what}: {error}", path.display());
-    let refusal = Refusal::new(code, reason, message).with("file", path.display());
-    match hint {
-        Some(hint) => refusal.with_hint(hint),
-        None => refusal,
-    }
+    let refusal = Refusal::new(code, remedy.reason, message);
+    refusal.with("file", path.display()).with_hint(remedy.hint)
 }
 
 /// Returns the refusal of a directory in place of a file.
 pub(crate) fn of_directory(path: &Path) -> Refusal {
+    let Remedy { reason, hint } = Remedy::DIRECTORY;
     let message = format!("{} is a directory", path.display());
-    let refusal = Refusal::new(Code::FailedPrecondition, "FILE_UNUSABLE", message);
-    refusal
-        .with("file", path.display())
-        .with_hint("name the files in it, each full backup before its increments")
+    let refusal = Refusal::new(Code::FailedPrecondition, reason, message);
+    refusal.with("file", path.display()).with_hint(hint)
 }
 
 /// Returns the refusal of a file that is no sound backup.

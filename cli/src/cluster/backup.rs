@@ -11,7 +11,7 @@ use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use berth_backup::{ReadError, Reader, Remedy, Summary};
+use berth_backup::{Access, ReadError, Reader, Remedy, Summary};
 use berth_domain::refusal::{Code, Refusal};
 use berth_files::Draft;
 use berth_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
@@ -65,7 +65,7 @@ pub(super) async fn run(session: &Session, args: ClusterBackup) -> anyhow::Resul
     if let (Out::File(draft), Target::File(path)) = (out, &target) {
         let draft = draft.into_inner().map_err(io::IntoInnerError::into_error);
         let named = draft.and_then(|draft| draft.commit(args.force));
-        named.map_err(|error| refusal::of_file("written", path, &error))?;
+        named.map_err(|error| refusal::of_file(Access::Write, path, &error))?;
     }
     report(session, &target, &summary)
 }
@@ -121,11 +121,11 @@ fn open(target: &Target, force: bool) -> Result<Out, Refusal> {
     };
     if !force && path.symlink_metadata().is_ok_and(|there| there.is_file()) {
         let error = io::ErrorKind::AlreadyExists.into();
-        let refusal = refusal::of_file("written", path, &error);
+        let refusal = refusal::of_file(Access::Write, path, &error);
         return Err(refusal.with_hint("name another file, or replace this one with --force"));
     }
     let draft = Draft::create(path).map_err(|error| {
-        let refusal = refusal::of_file("written", path, &error);
+        let refusal = refusal::of_file(Access::Write, path, &error);
         if error.kind() == io::ErrorKind::WouldBlock {
             refusal.with_hint("wait until the process has ended that writes this file")
         } else if error.kind() == io::ErrorKind::InvalidInput {

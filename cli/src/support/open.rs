@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
+use berth_backup::Access;
 use berth_domain::id::TimeMs;
 use berth_domain::refusal::{Code, Refusal};
 use serde_json::Value;
@@ -48,7 +49,7 @@ impl Bundle {
 ///
 /// It cannot be read, or is none.
 pub(crate) fn open(path: &Path) -> Result<Bundle, Refusal> {
-    let unusable = |error: std::io::Error| refusal::of_file("opened", path, &error);
+    let unusable = |error: std::io::Error| refusal::of_file(Access::Read, path, &error);
     let file = File::open(path).map_err(unusable)?;
     let mut bytes = Vec::new();
     let mut whole = file.take(tar::BYTES_MAX);

@@ -30,7 +30,7 @@ pub use chain::{Chain, Verified, VerifyError};
 pub use header::{Header, Kind, Place};
 pub use reader::{ReadError, Reader, Summary};
 pub use record::Item;
-pub use remedy::Remedy;
+pub use remedy::{Access, Remedy};
 pub use writer::{WriteError, Writer};
 
 /// The container version that this code writes, and the newest that it reads.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use berth_backup::{ReadError, Remedy, VerifyError};
+use berth_backup::{Access, ReadError, Remedy, VerifyError};
 
 /// Returns an error of each kind that has a reason of its own.
 fn errors() -> Vec<VerifyError> {
@@ -39,6 +39,41 @@ fn errors() -> Vec<VerifyError> {
     ]
 }
 
+/// Returns the remedy of each error with which a file does not open for reading.
+fn opened() -> Vec<Remedy> {
+    use std::io::ErrorKind;
+    let kinds = [
+        ErrorKind::NotFound,
+        ErrorKind::PermissionDenied,
+        ErrorKind::IsADirectory,
+        ErrorKind::AlreadyExists,
+        ErrorKind::Other,
+    ];
+    let of = |kind: ErrorKind| Remedy::of_file(Access::Read, &kind.into());
+    kinds.map(of).to_vec()
+}
+
+/// Goal: what helps differs by the cause, and by whether the file was to be read or made.
+#[test]
+fn a_file_that_does_not_open_has_a_remedy() {
+    use std::io::ErrorKind;
+    let of = |access, kind: ErrorKind| Remedy::of_file(access, &kind.into());
+    let written = |kind| of(Access::Write, kind);
+    assert_eq!(written(ErrorKind::NotFound).reason, "FILE_NOT_FOUND");
+    assert_eq!(written(ErrorKind::AlreadyExists).reason, "FILE_EXISTS");
+    assert_eq!(written(ErrorKind::StorageFull).reason, "FILE_UNUSABLE");
+    assert_eq!(of(Access::Read, ErrorKind::IsADirectory), Remedy::DIRECTORY);
+    let full = written(ErrorKind::StorageFull).hint;
+    assert!(full.contains("make space"), "{full}");
+    let hints = opened()
+        .iter()
+        .map(|remedy| remedy.hint)
+        .collect::<BTreeSet<_>>();
+    assert_eq!(hints.len(), 4, "{hints:?}");
+    let directory = VerifyError::Read(ReadError::Io(ErrorKind::IsADirectory.into()));
+    assert_eq!(directory.remedy(), Remedy::DIRECTORY);
+}
+
 /// Goal: an operator who reads a reason finds it in the document, and the document names none that is
 /// never given.
 #[test]
@@ -53,7 +88,8 @@ fn every_reason_is_documented() {
         .filter(is_name)
         .collect();
     let mut given: BTreeSet<&str> = errors().iter().map(|e| e.remedy().reason).collect();
-    given.extend([Remedy::REDACTED.reason, "FILE_NOT_FOUND"]);
+    given.extend(opened().iter().map(|remedy| remedy.reason));
+    given.insert(Remedy::REDACTED.reason);
     assert_eq!(documented, given);
     assert!(errors().iter().all(|error| !error.remedy().hint.is_empty()));
 }
