@@ -320,10 +320,17 @@ fn what_cannot_be_restored_is_refused() {
     let into = folder.path().join("new");
     let force = ["recover", "--force-new-group", "--into", &shown(&into)];
     let alive = cluster.schedulers[follower].answer(&cluster.programs, &force);
-    assert_eq!(alive.status, Some(1), "{alive:#?}");
-    assert!(
-        alive.stderr.contains("of the same cluster answers"),
-        "{alive:#?}"
+    let words = "of the same cluster answers";
+    helps(&alive, words, "member-answers", "docs/restore.md");
+    assert!(!into.exists(), "it made a directory, and removed it");
+    let within = cluster.data_dir(follower).join("new").join("deep");
+    let force = ["recover", "--force-new-group", "--into", &shown(&within)];
+    let refused = cluster.schedulers[follower].answer(&cluster.programs, &force);
+    helps(
+        &refused,
+        "is within",
+        "within-old-directory",
+        "docs/restore.md",
     );
 
     let program = |cluster: &mut Cluster, directory: &Path, more: &[&str]| {
@@ -396,7 +403,12 @@ fn what_cannot_be_restored_is_refused() {
         let refused = program(&mut cluster, directory, &more);
         helps(&refused, words, code, "docs/stops.md");
     }
-    let left = fs::read_dir(free).map_or(0, Iterator::count);
+    assert!(!free.exists(), "it was made, and is removed");
+    // One that was there stays.
+    fs::create_dir(free).expect("a directory");
+    let refused = program(&mut cluster, free, &["restore", &cut]);
+    helps(&refused, "cut short", "BACKUP_CUT_SHORT", "docs/backup.md");
+    let left = fs::read_dir(free).expect("it is there").count();
     assert_eq!(left, 0, "nothing was written");
     for wrong in [
         vec!["restore"],

@@ -5,7 +5,7 @@
 
 use std::io;
 
-use berth_backup::Remedy as BackupRemedy;
+use berth_backup::{Access, Remedy as BackupRemedy};
 use berth_process::{Failed, Remedy, error_chain};
 
 use crate::history;
@@ -13,6 +13,31 @@ use crate::stop::{DOCUMENT, Reason};
 
 /// The document with the reasons of backups.
 const BACKUPS: &str = "docs/backup.md";
+
+/// The document with the reasons of the commands that are of no file and no directory alone.
+const COMMANDS: &str = "docs/restore.md";
+
+/// A member is not given up while another one of its group answers.
+pub(super) const MEMBER_ANSWERS: Remedy = Remedy {
+    code: "member-answers",
+    text: "Start this member again where it and those that answer are a majority together; otherwise stop \
+           those first",
+    document: COMMANDS,
+};
+
+/// The old directory is to stay as it is.
+pub(super) const WITHIN_OLD_DIRECTORY: Remedy = Remedy {
+    code: "within-old-directory",
+    text: "Name a directory elsewhere with --into",
+    document: COMMANDS,
+};
+
+/// The member had joined, and was lost before it had received the state.
+pub(super) const NO_STATE: Remedy = Remedy {
+    code: "no-state",
+    text: "Use the directory of another member that is left, or restore a backup",
+    document: COMMANDS,
+};
 
 /// What an error was caused by.
 type Cause = dyn std::error::Error + 'static;
@@ -24,7 +49,7 @@ const CANNOT_RUN: u8 = 1;
 
 /// Returns the failure of a command that was typed wrongly.
 pub(super) fn wrong_use(why: String) -> Failed {
-    Failed::new(WRONG_USE, why)
+    Failed::new(WRONG_USE, why).with(Reason::Configuration.to_remedy())
 }
 
 /// Returns the failure of a command that cannot be carried out.
@@ -45,20 +70,8 @@ pub(super) fn unsound(why: String) -> Failed {
 
 /// Returns the failure of a file that does not open.
 pub(super) fn of_file(what: &str, error: &io::Error) -> Failed {
-    let is = |kind| error.kind() == kind;
-    let (code, text) = if is(io::ErrorKind::NotFound) {
-        ("FILE_NOT_FOUND", "check the path")
-    } else if is(io::ErrorKind::PermissionDenied) {
-        let text = "run the command as the user to whom the file belongs";
-        ("FILE_UNUSABLE", text)
-    } else {
-        ("FILE_UNUSABLE", "name a file that can be opened and read")
-    };
-    failed(what, error).with(Remedy {
-        code,
-        text,
-        document: BACKUPS,
-    })
+    let remedy = BackupRemedy::of_file(Access::Read, error);
+    failed(what, error).with(of_backup(remedy))
 }
 
 /// Returns the failure of files that cannot be restored.
@@ -161,5 +174,26 @@ fn remedy(table: &[(Reason, &'static str)], other: &'static str, reason: Reason)
         code: reason.code(),
         text: row.map_or(other, |(_, text)| text),
         document: DOCUMENT,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// Goal: an operator who reads a code finds it in the document, with what to do. Method: the rows of the
+    /// table of codes.
+    #[test]
+    fn the_codes_of_the_commands_are_documented() {
+        let document = include_str!("../../../../docs/restore.md");
+        let table = document.lines().skip_while(|l| !l.starts_with("| code |"));
+        let rows = table.skip(2).take_while(|line| line.starts_with('|'));
+        let codes = rows.filter_map(|row| row.split('`').nth(1));
+        let documented: BTreeSet<&str> = codes.collect();
+        let all = [MEMBER_ANSWERS, WITHIN_OLD_DIRECTORY, NO_STATE];
+        assert_eq!(documented, all.iter().map(|remedy| remedy.code).collect());
+        assert!(all.iter().all(|remedy| remedy.document == COMMANDS));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::panic::resume_unwind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use berth_domain::id::ClusterId;
 use berth_domain::recovery::{Cause, Recovery};
@@ -44,8 +44,45 @@ pub(super) struct Created {
     pub(super) recovery: Recovery,
 }
 
-/// Refuses a directory in which no member can begin.
-pub(super) fn prepare(directory: &Path) -> Result<(), Failed> {
+/// An empty directory in which a member can begin. What was made of its path is removed again where it stays
+/// empty, so that a command that is refused leaves nothing.
+pub(super) struct NewDirectory {
+    /// The directories that were missing, the innermost one first.
+    made: Vec<PathBuf>,
+}
+
+impl NewDirectory {
+    /// Keeps the directory: it has a member.
+    pub(super) fn keep(mut self) {
+        self.made.clear();
+    }
+}
+
+impl Drop for NewDirectory {
+    fn drop(&mut self) {
+        for path in &self.made {
+            // One that another process makes a member's meanwhile, or that is not empty, stays.
+            let Ok(_exclusive) = identity::exclusive(path) else {
+                continue;
+            };
+            let _ = fs::remove_dir(path);
+        }
+    }
+}
+
+/// Makes the directory of a new member if there is none, and refuses one in which no member can begin.
+pub(super) fn prepare(directory: &Path) -> Result<NewDirectory, Failed> {
+    let is_missing =
+        |path: &&Path| !path.as_os_str().is_empty() && fs::symlink_metadata(path).is_err();
+    let made = directory.ancestors().take_while(is_missing);
+    let new = NewDirectory {
+        made: made.map(Path::to_owned).collect(),
+    };
+    examine(directory)?;
+    Ok(new)
+}
+
+fn examine(directory: &Path) -> Result<(), Failed> {
     identity::expect_free(directory).map_err(|error| {
         of_new_directory(
             "the new member has no directory",
@@ -65,7 +102,7 @@ pub(super) fn prepare(directory: &Path) -> Result<(), Failed> {
 /// Makes the only member of a new group, with the state at this place, whose invariants are checked as
 /// those of the recovering state that is written. What it has written is removed again where it fails.
 pub(super) fn create(group: &NewGroup<'_>, state: State, at: Position) -> Result<Created, Failed> {
-    prepare(group.directory)?;
+    let directory = prepare(group.directory)?;
     let cluster = ClusterId(Uuid::new_v4());
     let state = state.recovered(&Begin {
         cluster,
@@ -89,6 +126,7 @@ pub(super) fn create(group: &NewGroup<'_>, state: State, at: Position) -> Result
         rows,
     };
     write(group, header, &machine)?;
+    directory.keep();
     Ok(Created { cluster, recovery })
 }
 

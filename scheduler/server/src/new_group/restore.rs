@@ -52,7 +52,7 @@ pub(super) fn run(
     at: Option<&Moment>,
 ) -> Result<String, Failed> {
     // Before a long verification.
-    prepare(&config.data_dir)?;
+    let directory = prepare(&config.data_dir)?;
     let verified = load(config, files, at)?;
     let state = verified.machine.state().clone();
     let (hosts, vms) = (state.hosts().len(), state.vms().len());
@@ -64,6 +64,7 @@ pub(super) fn run(
         level: level(config),
     };
     let created = create(&group, state, verified.position)?;
+    directory.keep();
     let first = created.recovery.first_revision;
     Ok(format!(
         "restored revision {revision} with {hosts} hosts and {vms} VMs to {}\n\

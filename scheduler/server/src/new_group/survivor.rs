@@ -17,7 +17,9 @@ use berth_store::disk::Disk as _;
 use berth_store::{FileDisk, Identity, Membership, recover as read_disk};
 use berth_tls::Role;
 
-use super::failure::{cannot_run, failed, of_survivor, unsound};
+use super::failure::{
+    MEMBER_ANSWERS, NO_STATE, WITHIN_OLD_DIRECTORY, cannot_run, failed, of_survivor, unsound,
+};
 use super::member::{NewGroup, create, prepare};
 use super::{NEXT, level};
 use crate::config::Config;
@@ -85,7 +87,7 @@ pub(super) fn inspect(config: &Config) -> Result<String, Failed> {
 /// Makes the first member of a new group of a member's directory.
 pub(super) fn recover(config: &Config, address: &str, into: &Path) -> Result<String, Failed> {
     expect_apart(&config.data_dir, into)?;
-    prepare(into)?;
+    let directory = prepare(into)?;
     let survivor = read(config)?;
     expect_alone(config, address, &survivor)?;
     let position = survivor.replay.position();
@@ -98,6 +100,7 @@ pub(super) fn recover(config: &Config, address: &str, into: &Path) -> Result<Str
         level: level(config),
     };
     let created = create(&group, state, position)?;
+    directory.keep();
     Ok(format!(
         "recovered revision {revision} of member {} to {}\n\
          cluster  {}\n\
@@ -146,7 +149,7 @@ fn read(config: &Config) -> Result<Survivor, Failed> {
         .map_err(|error| of_survivor(&what, &error, stop::of_recover(&error)))?;
     let Some(machine) = recovered.state else {
         let why = format!("{what}: its member has received no state yet");
-        return Err(cannot_run(why));
+        return Err(cannot_run(why).with(NO_STATE));
     };
     let mut replay = Replay::new(
         machine,
@@ -197,11 +200,11 @@ fn expect_apart(old: &Path, new: &Path) -> Result<(), Failed> {
     let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     if absolute(new).starts_with(absolute(old)) {
         let why = format!(
-            "{} is within {}, which stays as it is: name a directory elsewhere with --into",
+            "{} is within {}, which stays as it is",
             new.display(),
             old.display()
         );
-        return Err(cannot_run(why));
+        return Err(cannot_run(why).with(WITHIN_OLD_DIRECTORY));
     }
     Ok(())
 }
@@ -210,12 +213,18 @@ fn expect_apart(old: &Path, new: &Path) -> Result<(), Failed> {
 fn expect_alone(config: &Config, address: &str, survivor: &Survivor) -> Result<(), Failed> {
     let encryption = &config.listening.encryption;
     let tls = encryption.open(Role::Scheduler, address, |_| Ok(()));
-    let tls = tls.map_err(|error| failed("the certificates cannot be used", &error))?;
+    let tls = tls.map_err(|error| {
+        let failed = failed("the certificates cannot be used", &error);
+        failed.with(Reason::Certificates.to_remedy())
+    })?;
     let dialer = Dialer::new(tls);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| failed("no thread can be started", &error))?;
+        .map_err(|error| {
+            let failed = failed("no thread can be started", &error);
+            failed.with(Reason::NoResources.to_remedy())
+        })?;
     let own = survivor.identity.member_id;
     for member in survivor.membership.members.iter().filter(|m| m.id != own) {
         let status = join::status_of(&member.address, &dialer);
@@ -223,11 +232,10 @@ fn expect_alone(config: &Config, address: &str, survivor: &Survivor) -> Result<(
         let Ok(Some(status)) = answered else { continue };
         if status.cluster_id == survivor.identity.cluster_id {
             let why = format!(
-                "member {} at {} of the same cluster answers: start this member again where they are \
-                 a majority together; otherwise stop that one first",
+                "member {} at {} of the same cluster answers",
                 member.id, member.address
             );
-            return Err(cannot_run(why));
+            return Err(cannot_run(why).with(MEMBER_ANSWERS));
         }
     }
     Ok(())
