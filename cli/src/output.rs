@@ -9,14 +9,13 @@
 //! Invariant: standard output carries data and nothing else; progress, hints and errors go to
 //! standard error. No text of others adds a line, or reaches the terminal as a command.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, IsTerminal as _, StdoutLock, Write as _};
 use std::time::Duration;
 
 use anyhow::Context as _;
 use berth_domain::refusal::Refusal;
-use berth_process::terminal::escape;
+use berth_process::terminal::{escape, escape_json};
 use berth_proto::status::name_of;
 use comfy_table::{ContentArrangement, Table, presets};
 use serde::Serialize;
@@ -208,14 +207,14 @@ pub fn message(lines: impl Into<Lines>) {
 /// Prints a value as JSON.
 pub fn json(value: &impl Serialize) -> anyhow::Result<()> {
     let text = serde_json::to_string_pretty(value).context("failed to write JSON")?;
-    program_line(&escape_controls(&text));
+    program_line(&escape_json(&text));
     Ok(())
 }
 
 /// Prints a value as JSON on one line, as one of many.
 pub fn json_line(value: &impl Serialize) -> anyhow::Result<()> {
     let text = serde_json::to_string(value).context("failed to write JSON")?;
-    program_line(&escape_controls(&text));
+    program_line(&escape_json(&text));
     Ok(())
 }
 
@@ -298,24 +297,7 @@ pub fn refusal_json(refusal: &Refusal) -> String {
     if let Some(change) = &refusal.change {
         error["change"] = crate::change::to_json(change);
     }
-    escape_controls(&json!({ "error": error }).to_string()).into_owned()
-}
-
-/// Escapes the control characters that JSON may hold as they are: DEL and C1, which terminals act on.
-/// They are in strings alone, so the value stays the same.
-fn escape_controls(json: &str) -> Cow<'_, str> {
-    let is_control = |c: char| matches!(c, '\u{7f}'..='\u{9f}');
-    if !json.contains(is_control) {
-        return Cow::Borrowed(json);
-    }
-    let mut text = String::with_capacity(json.len() + 16);
-    for character in json.chars() {
-        match is_control(character) {
-            true => text.push_str(&format!("\\u{:04x}", u32::from(character))),
-            false => text.push(character),
-        }
-    }
-    Cow::Owned(text)
+    escape_json(&json!({ "error": error }).to_string()).into_owned()
 }
 
 /// Renders a refusal for people: the message, the nearest hosts, the hint.

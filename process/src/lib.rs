@@ -55,6 +55,6 @@ pub use locations::KeyLocations;
 pub use log::{Log, LogFormat};
 pub use run::{
     BoxFuture, Cause, Explain, Failed, Remedy, Shutdown, error_chain, main, panic_message, print,
-    unexplained,
+    print_rendered, unexplained,
 };
 pub use wall_clock::wall_clock_ms;

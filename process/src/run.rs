@@ -154,6 +154,24 @@ impl Failed {
         }
     }
 
+    /// Returns whether the command was typed or configured wrongly.
+    #[must_use]
+    pub fn is_wrong_use(&self) -> bool {
+        self.status == WRONG_USE
+    }
+
+    /// Returns why it failed, with all causes.
+    #[must_use]
+    pub fn why(&self) -> &str {
+        &self.why
+    }
+
+    /// Returns what helps.
+    #[must_use]
+    pub fn remedy(&self) -> Option<Remedy> {
+        self.remedy
+    }
+
     /// Adds what helps.
     #[must_use]
     pub fn with(self, remedy: Remedy) -> Self {
@@ -169,6 +187,16 @@ impl Failed {
 /// it has.
 #[must_use]
 pub fn print(data: Result<String, Failed>) -> ExitCode {
+    end(data, |failed| report(&failed.why, failed.remedy))
+}
+
+/// As [`print`], for programs: a failure is the line that `render` makes of it.
+#[must_use]
+pub fn print_rendered(data: Result<String, Failed>, render: fn(&Failed) -> String) -> ExitCode {
+    end(data, |failed| eprintln!("{}", render(failed)))
+}
+
+fn end(data: Result<String, Failed>, report: impl FnOnce(&Failed)) -> ExitCode {
     match data {
         Ok(text) => {
             // A failure means that the output is closed, so it cannot be reported either.
@@ -176,7 +204,7 @@ pub fn print(data: Result<String, Failed>) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(failed) => {
-            report(&failed.why, failed.remedy);
+            report(&failed);
             ExitCode::from(failed.status)
         }
     }

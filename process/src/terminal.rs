@@ -7,8 +7,8 @@
 //! `berth` in its `output` module, log lines in [`mod@crate::log`], the last lines of a server in
 //! [`mod@crate::run`].
 //!
-//! Not for programs: JSON has escapes of its own for control characters, and carries every other
-//! character as it is.
+//! Not for programs: JSON has escapes of its own for control characters, of which [`escape_json`] adds
+//! those that it does not demand, and carries every other character as it is.
 //!
 //! Invariant: what [`escape`] returns has no control character, no line break of any kind, no
 //! character that changes the direction of text and none that is invisible. What needs no escape
@@ -54,6 +54,24 @@ pub fn escape_lines(text: &str) -> String {
         }
     });
     indented.collect::<Vec<_>>().join("\n")
+}
+
+/// Escapes the control characters that JSON may hold as they are: DEL and C1, which terminals act on.
+/// They are in strings alone, so the value stays the same.
+#[must_use]
+pub fn escape_json(json: &str) -> Cow<'_, str> {
+    let is_control = |c: char| matches!(c, '\u{7f}'..='\u{9f}');
+    if !json.contains(is_control) {
+        return Cow::Borrowed(json);
+    }
+    let mut text = String::with_capacity(json.len() + 16);
+    for character in json.chars() {
+        match is_control(character) {
+            true => text.push_str(&format!("\\u{:04x}", u32::from(character))),
+            false => text.push(character),
+        }
+    }
+    Cow::Owned(text)
 }
 
 /// Whether a character acts on a terminal or on the text around it instead of being seen.

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use berth_placement_api::Profile;
 use berth_process::Faults;
 use berth_process::flags::{Common, replace, replace_some};
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::config::{Config, Start};
 use crate::moment::Moment;
@@ -60,6 +60,25 @@ pub struct Flags {
     pub command: Option<Command>,
 }
 
+/// For whom a command prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Lines for people
+    Table,
+    /// One JSON object
+    Json,
+}
+
+impl Command {
+    /// Returns for whom it prints.
+    #[must_use]
+    pub fn output(&self) -> Format {
+        match self {
+            Self::Restore { output, .. } | Self::Recover { output, .. } => *output,
+        }
+    }
+}
+
 /// What the program does instead of running a member.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
@@ -75,6 +94,15 @@ pub enum Command {
         /// end of the last file
         #[arg(long, value_name = "REVISION|TIME")]
         at: Option<Moment>,
+        /// Print the result and a refusal for people or for programs
+        #[arg(
+            long,
+            short,
+            value_enum,
+            value_name = "FORMAT",
+            default_value = "table"
+        )]
+        output: Format,
     },
     /// Make the first member of a new group of a member that has lost its quorum
     ///
@@ -93,6 +121,15 @@ pub enum Command {
         /// Make the new member in this directory; the old one stays as it is
         #[arg(long, value_name = "DIR")]
         into: Option<PathBuf>,
+        /// Print the result and a refusal for people or for programs
+        #[arg(
+            long,
+            short,
+            value_enum,
+            value_name = "FORMAT",
+            default_value = "table"
+        )]
+        output: Format,
     },
 }
 

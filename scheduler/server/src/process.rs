@@ -19,7 +19,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
     if let Ok(flags) = Flags::try_parse_from(&arguments)
         && let Some(command) = &flags.command
     {
-        return berth_process::print(new_group::execute(&flags, command));
+        return new_group::run(&flags, command);
     }
     berth_process::main(
         arguments,

@@ -4,6 +4,7 @@
 //! the member that is left; what the hosts run is found and claimed, nothing runs twice, and nothing is
 //! started before all hosts have reported. Method: whole processes under load; directories are deleted.
 
+mod json;
 mod lost_time;
 
 use std::collections::BTreeMap;

@@ -26,7 +26,7 @@ use crate::service::wall;
 use crate::stop;
 
 /// The number of the member that a new group begins with.
-const FIRST_MEMBER: u64 = 1;
+pub(super) const FIRST_MEMBER: u64 = 1;
 
 /// Where and why a group begins.
 pub(super) struct NewGroup<'a> {

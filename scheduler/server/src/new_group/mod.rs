@@ -13,8 +13,11 @@
 
 mod failure;
 mod member;
+mod report;
 mod restore;
 mod survivor;
+
+use std::process::ExitCode;
 
 use berth_domain::version::ServiceVersion;
 use berth_process::{Failed, error_chain};
@@ -22,6 +25,7 @@ use berth_process::{Failed, error_chain};
 use crate::config::{Addresses, Config};
 use crate::flags::{Command, Flags};
 use failure::wrong_use;
+use report::Report;
 
 /// What to do with the new directory.
 const NEXT: &str = concat!(
@@ -29,14 +33,18 @@ const NEXT: &str = concat!(
     "         `berth cluster recovery status`\n",
 );
 
-/// Carries a command out, and returns what it prints.
-pub(crate) fn execute(flags: &Flags, command: &Command) -> Result<String, Failed> {
+/// Carries a command out, prints what came of it, and returns the exit status.
+pub(crate) fn run(flags: &Flags, command: &Command) -> ExitCode {
+    report::show(execute(flags, command), command.output())
+}
+
+fn execute(flags: &Flags, command: &Command) -> Result<Report, Failed> {
     let config = flags.config();
     let config = config.map_err(|faults| wrong_use(error_chain(&faults)))?;
     let addresses = config.validate();
     let addresses = addresses.map_err(|faults| wrong_use(error_chain(&faults)))?;
     match command {
-        Command::Restore { files, at } => {
+        Command::Restore { files, at, .. } => {
             restore::run(&config, &address(&config, &addresses)?, files, at.as_ref())
         }
         Command::Recover {

@@ -10,6 +10,7 @@ use berth_process::Failed;
 
 use super::failure::{cannot_run, of_backup, of_backups, of_file};
 use super::member::{NewGroup, create, prepare};
+use super::report::{self, Report};
 use super::{NEXT, level};
 use crate::config::Config;
 use crate::history::History;
@@ -50,7 +51,7 @@ pub(super) fn run(
     address: &str,
     files: &[PathBuf],
     at: Option<&Moment>,
-) -> Result<String, Failed> {
+) -> Result<Report, Failed> {
     // Before a long verification.
     let directory = prepare(&config.data_dir)?;
     let verified = load(config, files, at)?;
@@ -66,7 +67,7 @@ pub(super) fn run(
     let created = create(&group, state, verified.position)?;
     directory.keep();
     let first = created.recovery.first_revision;
-    Ok(format!(
+    let text = format!(
         "restored revision {revision} with {hosts} hosts and {vms} VMs to {}\n\
          cluster  {}\n\
          member   1 at {address}\n\
@@ -74,5 +75,9 @@ pub(super) fn run(
          {NEXT}",
         config.data_dir.display(),
         created.cluster
-    ))
+    );
+    let mut value = report::created(&created, &config.data_dir, address);
+    value["hosts"] = hosts.into();
+    value["vms"] = vms.into();
+    Ok(Report { text, value })
 }

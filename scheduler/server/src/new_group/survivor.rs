@@ -16,11 +16,13 @@ use berth_replication::replay::Replay;
 use berth_store::disk::Disk as _;
 use berth_store::{FileDisk, Identity, Membership, recover as read_disk};
 use berth_tls::Role;
+use serde_json::{Value, json};
 
 use super::failure::{
     MEMBER_ANSWERS, NO_STATE, WITHIN_OLD_DIRECTORY, cannot_run, failed, of_survivor, unsound,
 };
 use super::member::{NewGroup, create, prepare};
+use super::report::{self, Report};
 use super::{NEXT, level};
 use crate::config::Config;
 use crate::join;
@@ -45,7 +47,7 @@ struct Survivor {
 }
 
 /// Prints what a member's directory holds.
-pub(super) fn inspect(config: &Config) -> Result<String, Failed> {
+pub(super) fn inspect(config: &Config) -> Result<Report, Failed> {
     let survivor = read(config)?;
     if let Err(violation) = survivor.replay.machine().check() {
         let path = config.data_dir.display();
@@ -56,11 +58,11 @@ pub(super) fn inspect(config: &Config) -> Result<String, Failed> {
         index, term, hash, ..
     } = survivor.replay.position();
     let state = survivor.replay.machine().state();
-    let members = survivor.membership.members.iter();
-    let members: Vec<_> = members
+    let members = &survivor.membership.members;
+    let named: Vec<_> = (members.iter())
         .map(|m| format!("{} at {}", m.id, m.address))
         .collect();
-    Ok(format!(
+    let text = format!(
         "cluster      {}\n\
          member       {}\n\
          members      {}\n\
@@ -75,17 +77,44 @@ pub(super) fn inspect(config: &Config) -> Result<String, Failed> {
          index, has the most. With equal term and index the hashes must be equal too.\n",
         survivor.identity.cluster_id,
         survivor.identity.member_id,
-        members.join(", "),
+        named.join(", "),
         survivor.committed,
         state.revision(),
         state.hosts().len(),
         state.vms().len(),
         describe_uncommitted(&survivor.uncommitted),
-    ))
+    );
+    let members = members
+        .iter()
+        .map(|m| json!({"id": m.id, "address": m.address}));
+    let mut value = survivor.to_json();
+    value["members"] = members.collect();
+    value["commit_index"] = survivor.committed.into();
+    value["state_hash"] = hash.to_string().into();
+    value["revision"] = state.revision().into();
+    value["hosts"] = state.hosts().len().into();
+    value["vms"] = state.vms().len().into();
+    Ok(Report { text, value })
+}
+
+impl Survivor {
+    /// Returns which member it is, and what it has that may not be committed.
+    fn to_json(&self) -> Value {
+        let Position { index, term, .. } = self.replay.position();
+        let named: Vec<&String> = self.uncommitted.iter().take(NAMED_MAX).collect();
+        json!({
+            "cluster_id": self.identity.cluster_id,
+            "member_id": self.identity.member_id,
+            "last_index": index,
+            "last_term": term,
+            "uncommitted_count": self.uncommitted.len(),
+            "uncommitted": named,
+        })
+    }
 }
 
 /// Makes the first member of a new group of a member's directory.
-pub(super) fn recover(config: &Config, address: &str, into: &Path) -> Result<String, Failed> {
+pub(super) fn recover(config: &Config, address: &str, into: &Path) -> Result<Report, Failed> {
     expect_apart(&config.data_dir, into)?;
     let directory = prepare(into)?;
     let survivor = read(config)?;
@@ -93,6 +122,7 @@ pub(super) fn recover(config: &Config, address: &str, into: &Path) -> Result<Str
     let position = survivor.replay.position();
     let state = survivor.replay.machine().state().clone();
     let revision = state.revision();
+    let (hosts, vms) = (state.hosts().len(), state.vms().len());
     let group = NewGroup {
         directory: into,
         address,
@@ -101,7 +131,7 @@ pub(super) fn recover(config: &Config, address: &str, into: &Path) -> Result<Str
     };
     let created = create(&group, state, position)?;
     directory.keep();
-    Ok(format!(
+    let text = format!(
         "recovered revision {revision} of member {} to {}\n\
          cluster  {}\n\
          member   1 at {address}\n\
@@ -117,7 +147,12 @@ pub(super) fn recover(config: &Config, address: &str, into: &Path) -> Result<Str
         describe_uncommitted(&survivor.uncommitted),
         position.index,
         position.term,
-    ))
+    );
+    let mut value = report::created(&created, into, address);
+    value["hosts"] = hosts.into();
+    value["vms"] = vms.into();
+    value["survivor"] = survivor.to_json();
+    Ok(Report { text, value })
 }
 
 fn describe_uncommitted(uncommitted: &[String]) -> String {
