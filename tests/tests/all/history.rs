@@ -3,11 +3,13 @@
 //! Goal: both show the same, with the hosts that were next best and the exact CPUs; what was done while
 //! another scheduler led is in it. Method: whole processes, of which the leader is killed on the way.
 
-use berth_tests::processes::{Answer, Cluster, Host};
+use std::thread;
+
+use berth_tests::processes::{Answer, Cluster, Host, eventually};
 use serde_json::Value;
 
 use crate::PROGRAMS;
-use crate::backup::back_up;
+use crate::backup::{Load, Stop, back_up, urls};
 use crate::offline::read;
 
 fn commands(history: &Value) -> Vec<&str> {
@@ -113,4 +115,58 @@ fn as_text(cluster: &Cluster) {
             shown.stdout
         );
     }
+}
+
+/// Goal: a member gives the state of its earliest checkpoint and of each later revision, and refuses each
+/// earlier one, with the first that it has. Method: flavors are created until checkpoints were replaced.
+#[test]
+fn revisions_are_kept_from_the_earliest_checkpoint_on() {
+    let cluster = Cluster::builder(PROGRAMS)
+        .schedulers(1)
+        .host(Host::new("h1"))
+        .checkpoint_entries(100)
+        .start();
+    let load = Load::default();
+    let addresses = urls(&cluster);
+    thread::scope(|scope| {
+        let _stop = Stop(&load);
+        scope.spawn(|| load.run(addresses));
+        eventually("a load", || {
+            (load.acknowledged() > 400).then_some(()).ok_or("none")
+        });
+    });
+    let at = |revision: u64| cluster.berth(&["--at", &revision.to_string(), "flavor", "list"]);
+    let first_kept = || -> u64 {
+        let refused = at(1).refused(1).saying(&["REVISION_NOT_KEPT"]);
+        let message: Value = serde_json::from_str(&refused.stderr).expect("JSON");
+        let message = message["error"]["message"].as_str().unwrap_or_default();
+        let first = message
+            .rsplit(' ')
+            .next()
+            .and_then(|word| word.parse().ok());
+        first.unwrap_or_else(|| panic!("{message}"))
+    };
+    // The last checkpoint may still be written.
+    let mut before = 0;
+    let first: u64 = eventually("checkpoints to rest", || {
+        let first = first_kept();
+        let rests = std::mem::replace(&mut before, first) == first;
+        rests.then_some(first).ok_or(first.to_string())
+    });
+    assert!(first > 100, "{first}");
+    let below = at(first - 1).refused(1).saying(&["REVISION_NOT_KEPT"]);
+    assert!(
+        below.stderr.contains(&format!("index {first}")),
+        "{below:#?}"
+    );
+    let flavors = [first, first + 1].map(|revision| {
+        let answer = at(revision).with_status(0);
+        let stated: Value = serde_json::from_str(answer.stderr.trim()).unwrap_or_default();
+        assert_eq!(stated["stale"]["revision"], revision, "{answer:#?}");
+        let listed = answer.json().unwrap_or_else(|seen| panic!("{seen}"));
+        listed.as_array().map_or(0, Vec::len)
+    });
+    // Another command may come between two flavors.
+    assert!((0..=1).contains(&(flavors[1] - flavors[0])), "{flavors:?}");
+    assert!(flavors[0] > 50, "{flavors:?}");
 }

@@ -1,7 +1,7 @@
 //! What was deleted in the time that is lost, after a restore.
 //!
-//! Goal: a volume that went to another VM stays with that one, and the VM that the backup has it for is not
-//! started without it. Method: whole processes.
+//! Goal: a VM that was deleted can be started again; but not one whose volume went to another VM, which
+//! stays there. Method: whole processes.
 
 use std::path::Path;
 
@@ -74,4 +74,36 @@ fn a_volume_stays_with_the_vm_that_has_it() {
     assert_eq!(guests(&cluster), before, "nothing was started or stopped");
     assert_eq!(owner(&cluster), "b");
     cluster.run(&["vm", "reboot", "b"]);
+}
+
+/// Goal: a VM that was deleted after the backup can be started again, once, on the claim that it has.
+#[test]
+fn a_vm_that_was_deleted_since_can_be_started() {
+    let mut cluster = Cluster::builder(PROGRAMS)
+        .schedulers(1)
+        .conductors(1)
+        .host(Host::new("h1"))
+        .host(Host::new("h2"))
+        .start();
+    cluster.pinned_flavor("one", 1);
+    let folder = tempfile::tempdir().expect("a folder");
+    let pins = cluster.boot("a", "one", "h1");
+    let full = folder.path().join("full");
+    let _ = back_up(&cluster, 0, &full, &[]);
+    cluster.run(&["vm", "delete", "a"]);
+    assert!(guests(&cluster).is_empty());
+
+    restore(&mut cluster, &full, &folder.path().join("restored"));
+    let _ = await_end(&cluster);
+    assert_eq!(state_of(&cluster, "a"), ("Stopped".to_owned(), "h1".into()));
+    assert!(guests(&cluster).is_empty(), "nothing is started by itself");
+    for _ in 0..2 {
+        cluster.run(&["vm", "start", "a"]);
+        assert_eq!(state_of(&cluster, "a"), ("Active".to_owned(), "h1".into()));
+        assert_eq!(guests(&cluster)["a"], ["h1"]);
+        assert_eq!(cluster.pins_on("a", "h1"), pins);
+        cluster.run(&["vm", "stop", "a"]);
+    }
+    cluster.run(&["vm", "delete", "a"]);
+    assert!(guests(&cluster).is_empty());
 }
