@@ -1,6 +1,7 @@
 //! `berth cluster`: looks at the schedulers and changes their membership.
 
 mod backup;
+mod others;
 mod recovery;
 mod upgrade;
 
@@ -138,6 +139,10 @@ fn service_json(service: &Service) -> serde_json::Value {
 }
 
 async fn status(session: &mut Session) -> anyhow::Result<()> {
+    let others = match session.is_offline() {
+        true => Vec::new(),
+        false => others::leave_out(session).await,
+    };
     let request = GetClusterStatusRequest {};
     let mut status = read!(session, ClusterServiceClient, get_cluster_status, request)?;
     if status.leader_id == 0 && session.fall_back() {
@@ -149,7 +154,12 @@ async fn status(session: &mut Session) -> anyhow::Result<()> {
     let leader = leader_status(session, &status).await;
     let members = members_with_progress(&status, leader.as_ref());
     if session.json() {
-        return output::json(&as_json(&status, leader.as_ref(), &members, &services));
+        let mut value = as_json(&status, leader.as_ref(), &members, &services);
+        value["other_clusters"] = others.iter().map(others::Other::to_json).collect();
+        return output::json(&value);
+    }
+    if let Some(warning) = others::warning(&status.cluster_id, &others) {
+        output::message(warning);
     }
     output::fields(&[
         ("cluster", status.cluster_id.clone()),

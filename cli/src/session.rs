@@ -3,6 +3,7 @@
 //! Invariant: every refusal reaches the caller as a [`Refusal`], with its hosts, causes and hint.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::Ipv6Addr;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -21,7 +22,7 @@ use berth_proto::consistency::{Consistency, ReadChannel};
 use berth_proto::status::{OUTCOME_UNKNOWN, from_status};
 use berth_tls::{Expected, Tls};
 use serde_json::json;
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinSet};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Response, Status};
 
@@ -361,6 +362,40 @@ impl Session {
         response.ok()?.ok().map(Response::into_inner)
     }
 
+    /// Calls every configured scheduler at once, as each answers for itself, and returns the responses in the
+    /// order of the addresses; none of those that do not respond.
+    pub async fn each<T, F>(&self, call: impl Fn(Channel) -> F) -> Vec<(String, T)>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<Response<T>, Status>> + Send + 'static,
+    {
+        let dialer = self.scheduler.dialer();
+        let mut calls = JoinSet::new();
+        for (at, address) in self.scheduler.configured().iter().enumerate() {
+            let Ok(channel) = dialer.channel(address, Expected::Scheduler) else {
+                continue;
+            };
+            let response = tokio::time::timeout(SILENCE_MAX, call(channel));
+            calls.spawn(async move { (at, response.await) });
+        }
+        let mut responses = BTreeMap::new();
+        while let Some(ended) = calls.join_next().await {
+            if let Ok((at, Ok(Ok(response)))) = ended {
+                responses.insert(at, response.into_inner());
+            }
+        }
+        let configured = self.scheduler.configured();
+        let responses = responses.into_iter();
+        responses
+            .map(|(at, response)| (configured[at].clone(), response))
+            .collect()
+    }
+
+    /// Calls a configured scheduler no more, unless there is no other.
+    pub fn leave_out(&self, address: &str) {
+        self.scheduler.leave_out(address, true);
+    }
+
     /// Returns a client of a conductor: of those that registered, the first that can be reached.
     ///
     /// # Errors
@@ -423,6 +458,12 @@ impl Drop for Session {
             learning.abort();
         }
     }
+}
+
+/// Returns an address as it is given on the command line.
+#[must_use]
+pub fn without_scheme(address: &str) -> &str {
+    address.rsplit("://").next().unwrap_or(address)
 }
 
 /// Returns why a stream ended. A connection that was cut is as good as a member that went away.

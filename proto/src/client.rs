@@ -236,7 +236,7 @@ impl SchedulerChannel {
     }
 
     /// Has an endpoint left out from now on, or tried again.
-    fn leave_out(&self, address: &str, is_left_out: bool) {
+    pub fn leave_out(&self, address: &str, is_left_out: bool) {
         let mut shared = self.lock();
         match is_left_out {
             true => drop(shared.left_out.insert(address.to_owned())),

@@ -16,7 +16,7 @@ use tonic::Streaming;
 
 use super::update::Update;
 use crate::read;
-use crate::session::{Session, ended};
+use crate::session::{Session, ended, without_scheme};
 
 /// The longest silence of a stream that is alive.
 const SILENCE_MAX: Duration = Duration::from_secs(12);
@@ -110,11 +110,6 @@ async fn pass_on(
             Err(status) => return Ok(ended(&status)),
         }
     }
-}
-
-/// Returns an address as it is given on the command line.
-fn without_scheme(address: &str) -> &str {
-    address.rsplit("://").next().unwrap_or(address)
 }
 
 /// Returns whether another scheduler, or a later attempt, would refuse a watch just the same.

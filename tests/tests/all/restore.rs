@@ -657,10 +657,10 @@ fn members_of_before_that_come_back_are_not_followed() {
         member.start(&cluster.programs);
     }
     let at = old[0].address.clone();
-    eventually("the old cluster to lead", || {
+    let before_recovery = eventually("the old cluster to lead", || {
         let status = cluster.berth_at(&at, &["cluster", "status"]).json()?;
         (status["leader_id"].as_u64() > Some(0))
-            .then_some(())
+            .then_some(status["cluster_id"].clone())
             .ok_or_else(|| format!("{status:#}"))
     });
     // Longer than agents take to compare with what a scheduler expects.
@@ -671,6 +671,7 @@ fn members_of_before_that_come_back_are_not_followed() {
         "the old cluster had nothing stopped"
     );
     cluster.schedulers[0].start(&cluster.programs);
+    one_cluster_is_shown(&cluster, &at, &before_recovery);
     eventually("every host to be up again", || {
         let hosts = cluster.ask(&["host", "list"])?;
         let mut hosts_up = hosts.as_array().into_iter().flatten();
@@ -686,4 +687,38 @@ fn members_of_before_that_come_back_are_not_followed() {
     });
     cluster.run(&["vm", "migrate", "a", "--host", "h1"]);
     assert_eq!(guests(&cluster)["a"], ["h1"]);
+}
+
+/// Goal: a client that names members of the old group beside the new one is shown the new cluster, and warned.
+fn one_cluster_is_shown(cluster: &Cluster, old: &str, before_recovery: &Value) {
+    let new = cluster.schedulers[0].address.clone();
+    let ask = |addresses: &str| {
+        cluster
+            .berth_at(addresses, &["cluster", "status"])
+            .json()
+            .unwrap_or_else(|seen| panic!("{seen}"))
+    };
+    let alone = eventually("the new cluster to lead", || {
+        let status = ask(&new);
+        let leads = status["leader_id"].as_u64() > Some(0);
+        leads.then_some(status.clone()).ok_or(status.to_string())
+    });
+    assert_eq!(alone["other_clusters"], serde_json::json!([]));
+    for addresses in [format!("{old},{new}"), format!("{new},{old}")] {
+        let status = ask(&addresses);
+        assert_eq!(status["cluster_id"], alone["cluster_id"], "{status:#}");
+        let other = serde_json::json!([{
+            "address": old, "cluster_id": before_recovery, "fewer_recoveries": true,
+        }]);
+        assert_eq!(status["other_clusters"], other, "{status:#}");
+        let mut command = cluster.programs.command("berth");
+        command.args(["--scheduler", &addresses, "cluster", "status"]);
+        let shown = Answer::of(command).with_status(0);
+        let warnings = shown
+            .stderr
+            .matches("warning: schedulers of several clusters");
+        assert_eq!(warnings.count(), 1, "{shown:#?}");
+        let named = before_recovery.as_str().expect("an id");
+        assert!(shown.stderr.contains(named), "{shown:#?}");
+    }
 }
