@@ -42,6 +42,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("berth-migrations", &["berth-files"]),
     ("berth-store", &["berth-files", "berth-migrations"]),
     ("berth-tls", &["berth-files"]),
+    ("berth-traces", &[]),
     ("berth-proto", &["berth-domain", "berth-files", "berth-tls"]),
     ("berth-process", &["berth-tls"]),
     ("berth-host", &["berth-domain"]),
