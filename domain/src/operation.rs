@@ -7,6 +7,7 @@
 //! has no lease and takes no more entries.
 
 mod advice;
+pub mod attempt;
 pub mod drain;
 mod effect;
 mod kind;
@@ -22,6 +23,7 @@ use crate::ownership::Ownership;
 use crate::refusal::Refusal;
 
 pub use advice::Advice;
+pub use attempt::{Attempt, Attempted, Ending};
 pub use drain::{Drain, DrainSpec, DrainedVm, PlannedPlace, Progress};
 pub use effect::{Effect, EffectName, GuestPower};
 pub use kind::Kind;
