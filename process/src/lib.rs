@@ -20,10 +20,11 @@
 //! | [`http1`] | HTTP/1.1 for clients outside the cluster, bounded in everything |
 //! | [`metrics`] | metrics and health over HTTP, for those who watch a program |
 //! | [`server`] | the gRPC server that they all start from, and its reflection |
+//! | [`traces`] | whether and where traces are sent |
 //! | `wall_clock` | the wall clock of this machine |
 //! | [`run`] | from the command line to the exit status |
 //!
-//! Invariant: it depends on `berth-tls` alone among Berth's crates. Keys, flags and services are passed in.
+//! Invariant: it depends on `berth-tls` and `berth-traces` alone among Berth's crates. Keys, flags and services are passed in.
 
 pub mod access;
 mod allocator;
@@ -45,6 +46,7 @@ pub mod secrecy;
 pub mod server;
 pub mod socket;
 pub mod terminal;
+pub mod traces;
 mod wall_clock;
 
 pub use configuration::{Configuration, Faults};
@@ -57,4 +59,5 @@ pub use run::{
     BoxFuture, Cause, Explain, Failed, Remedy, Shutdown, error_chain, main, panic_message, print,
     print_rendered, unexplained,
 };
+pub use traces::Traces;
 pub use wall_clock::wall_clock_ms;

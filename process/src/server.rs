@@ -1,7 +1,7 @@
 //! The gRPC server of every program: its connections, its reflection service, and its shutdown.
 //!
 //! ```text
-//!   Incoming ─▶ connection of a caller ─▶ counts ─▶ conventions ─▶ access ─▶ bounds ─▶ routes
+//!   Incoming ─▶ connection of a caller ─▶ counts ─▶ conventions ─▶ access ─▶ bounds ─▶ spans ─▶ routes
 //!               (one server of tonic each: streams and idle time by its class)
 //! ```
 //!
@@ -10,6 +10,7 @@
 
 mod connection;
 mod conventions;
+mod traces;
 
 use std::io;
 use std::pin::pin;
@@ -255,7 +256,8 @@ impl Server {
             .layer(grpc::Layer(self.requests.clone()))
             .layer(conventions::Layer)
             .layer(access::Layer::new(self.authenticated))
-            .layer(layer);
+            .layer(layer)
+            .layer(traces::Layer);
         let overdue = CancellationToken::new();
         let signal = async {
             match end.await {

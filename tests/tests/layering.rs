@@ -43,8 +43,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("berth-store", &["berth-files", "berth-migrations"]),
     ("berth-tls", &["berth-files"]),
     ("berth-traces", &[]),
-    ("berth-proto", &["berth-domain", "berth-files", "berth-tls"]),
-    ("berth-process", &["berth-tls"]),
+    (
+        "berth-proto",
+        &["berth-domain", "berth-files", "berth-tls", "berth-traces"],
+    ),
+    ("berth-process", &["berth-tls", "berth-traces"]),
     ("berth-host", &["berth-domain"]),
     ("berth-driver-api", &["berth-domain"]),
     ("berth-driver", &["berth-domain", "berth-driver-api"]),
@@ -87,6 +90,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "berth-proto",
             "berth-process",
             "berth-tls",
+            "berth-traces",
         ],
     ),
     (
@@ -102,6 +106,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "berth-proto",
             "berth-process",
             "berth-tls",
+            "berth-traces",
         ],
     ),
     (
@@ -126,6 +131,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "berth-proto",
             "berth-process",
             "berth-tls",
+            "berth-traces",
         ],
     ),
     (

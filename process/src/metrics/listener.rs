@@ -47,6 +47,17 @@ static CERTIFICATE: Definition = Definition::gauge(
     "When the certificate of the program ends, in seconds since 1970; absent without certificates.",
 );
 
+static SPANS_EXPORTED: Definition = Definition::counter(
+    "berth_traces_exported_spans_total",
+    &[],
+    "Spans that the collector of traces has accepted.",
+);
+static SPANS_DROPPED: Definition = Definition::counter(
+    "berth_traces_dropped_spans_total",
+    &["reason"],
+    "Spans that were dropped: the queue was full, or the collector did not accept them in time.",
+);
+
 const TEXT: &str = "text/plain; charset=utf-8";
 
 /// A program as those who watch it see it.
@@ -145,12 +156,25 @@ impl Shared {
             let ends = u64::try_from(tls.identity().not_after).unwrap_or(0);
             out.set(&CERTIFICATE, ends);
         }
+        expose_traces(&mut out);
         self.observed.expose(&mut out).await;
         let (content_type, body) = match prefers_open_metrics(headers) {
             true => (OPEN_METRICS, out.to_open_metrics()),
             false => (CLASSIC, out.to_classic()),
         };
         response(StatusCode::OK, content_type, body)
+    }
+}
+
+/// Adds what became of the spans of this process.
+fn expose_traces(out: &mut Exposition) {
+    let counts = &berth_traces::recorder::COUNTS;
+    out.set(&SPANS_EXPORTED, counts.exported());
+    for (reason, count) in [
+        ("queue_full", counts.queue_full()),
+        ("export_failed", counts.export_failed()),
+    ] {
+        out.add(&SPANS_DROPPED, [reason], count);
     }
 }
 
