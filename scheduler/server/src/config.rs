@@ -13,7 +13,7 @@ use berth_domain::version::ServiceVersion;
 use berth_placement_api::Profile;
 use berth_process::configuration::{self, Configuration, Faults, check_bounds};
 use berth_process::listening::{self, Listening, is_host_port};
-use berth_process::{Keys, Log};
+use berth_process::{Keys, Log, Traces};
 
 pub use backups::Backups;
 
@@ -69,6 +69,8 @@ pub struct Config {
     pub start: Start,
     /// Which log lines are written, and how.
     pub log: Log,
+    /// Where traces are sent.
+    pub traces: Traces,
     /// After how long without a report a host counts as down.
     pub liveness_limit_ms: u64,
     /// The greatest request that is read.
@@ -114,6 +116,7 @@ impl Config {
             cluster_id: None,
             start: Start::Restart,
             log: Log::default(),
+            traces: Traces::default(),
             liveness_limit_ms: 15_000,
             request_bytes_max: 4 << 20,
             request_timeout_ms: 10_000,
@@ -166,6 +169,7 @@ impl Config {
             faults.push(format!("cluster_id {cluster:?} is not a UUID"));
         }
         check_bounds(self.bounded(), &mut faults);
+        self.traces.check(&mut faults);
         check_bounds(self.backups.bounded(), &mut faults);
         self.backups.check(&mut faults);
         if self.raft_election_ticks < self.raft_heartbeat_ticks.saturating_mul(3) {
@@ -266,6 +270,7 @@ impl Configuration for Config {
         );
         keys.take_some("cluster_id", &mut self.cluster_id);
         self.log.read(keys);
+        self.traces.read(keys);
         keys.take("liveness_limit_ms", &mut self.liveness_limit_ms);
         keys.take("request_bytes_max", &mut self.request_bytes_max);
         keys.take("request_timeout_ms", &mut self.request_timeout_ms);

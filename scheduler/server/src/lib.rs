@@ -17,6 +17,7 @@
 //! | [`feed`] | recent changes, for watches |
 //! | [`change_log`] | what became of a VM or a host, from a log |
 //! | [`liveness`], `duties` | heartbeats of hosts, and the leader's other duties |
+//! | `operation_spans` | the spans of operations that have ended |
 //! | `refusals` | recent refusals, which are in no log |
 //! | `health`, `leadership` | the health service, and log lines for changes of leadership |
 //! | [`config`], [`flags`] | configuration file and command line |
@@ -62,6 +63,7 @@ pub mod membership;
 mod metrics;
 pub mod moment;
 mod new_group;
+mod operation_spans;
 mod outdated;
 mod parallel_check;
 mod past;

@@ -17,7 +17,7 @@ use std::time::Duration;
 use berth_domain::version::ServiceVersion;
 use berth_process::metrics::{self, Program};
 use berth_process::server::{self, Reflection};
-use berth_process::{BoxFuture, Faults, Shutdown, bounds, listening};
+use berth_process::{BoxFuture, Faults, Shutdown, bounds, listening, traces};
 use berth_proto::audit::v1::audit_service_server;
 use berth_proto::client::Dialer;
 use berth_proto::cluster::v1::cluster_service_server;
@@ -60,8 +60,8 @@ use crate::machine::Machine;
 use crate::metrics::{Metrics, Watched};
 use crate::service::{Context, Setup, StaleReads, Urls, revoked_since};
 use crate::{
-    dead_members, duties, expelled, freshness, health, invariants, leadership, member, outdated,
-    past, placement, routes,
+    dead_members, duties, expelled, freshness, health, invariants, leadership, member,
+    operation_spans, outdated, past, placement, routes,
 };
 
 /// The descriptors are those of all programs; only what is served here is listed.
@@ -236,6 +236,12 @@ impl Scheduler {
 
     async fn serve_until(self, shutdown: Shutdown) -> Result<(), Error> {
         let handle = self.runtime.handle();
+        let member = self.runtime.identity().member_id.to_string();
+        let spans = self.config.traces.start("berth-scheduler", &member)?;
+        let ended_operations = spans
+            .is_some()
+            .then(|| operation_spans::run(handle.clone()));
+        let ended_operations = ended_operations.map(spawn);
         let machine = self.runtime.machine();
         if let (Some(tls), Some(machine)) = (&self.tls, machine)
             && let Some(revoked) = revoked_since(machine.state(), 0)
@@ -399,9 +405,11 @@ impl Scheduler {
             dead_members,
         ];
         let beside = beside.into_iter().chain(certificates).chain(schedule);
+        let beside = beside.chain(ended_operations);
         for task in beside.chain(watch.into_iter().flatten()) {
             end(task).await;
         }
+        traces::stop(spans).await;
         tracing::info!("stopped");
         ended
     }

@@ -7,7 +7,7 @@
 
 use std::path::PathBuf;
 
-use berth_process::{Encryption, Listening, Log};
+use berth_process::{Encryption, Listening, Log, Traces};
 use clap::ValueEnum;
 
 use super::{Backups, Config, Start};
@@ -34,6 +34,7 @@ fn all(config: &Config) -> Vec<Setting> {
         cluster_id,
         start,
         log,
+        traces,
         liveness_limit_ms,
         request_bytes_max,
         request_timeout_ms,
@@ -79,6 +80,7 @@ fn all(config: &Config) -> Vec<Setting> {
         number("service_version", service_version),
     ]);
     all.extend(of_backups(backups));
+    all.extend(of_traces(traces));
     all
 }
 
@@ -122,6 +124,23 @@ fn of_backups(backups: &Backups) -> [Setting; 4] {
         number("backup.interval_s", interval_s),
         number("backup.full_every", full_every),
         number("backup.keep", keep),
+    ]
+}
+
+fn of_traces(traces: &Traces) -> [Setting; 5] {
+    let Traces {
+        endpoint,
+        sample_ratio,
+        queue_max,
+        collector_ca,
+        insecure,
+    } = traces;
+    [
+        ("traces.endpoint", endpoint.clone()),
+        number("traces.sample_ratio", sample_ratio),
+        number("traces.queue_max", queue_max),
+        ("traces.collector_ca", path(collector_ca.as_ref())),
+        number("traces.insecure", insecure),
     ]
 }
 

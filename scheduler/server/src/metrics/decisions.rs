@@ -129,7 +129,8 @@ impl Drop for Timer<'_> {
     }
 }
 
-fn kind_of(action: &Action) -> Kind {
+/// Returns the kind of a request.
+pub(crate) fn kind_of(action: &Action) -> Kind {
     match action {
         Action::ScheduleVm(_) => Kind::Boot,
         Action::ScheduleMigration(_) => Kind::Migration,

@@ -15,7 +15,7 @@
 //! and a clone of its state, and nothing else.
 
 mod census;
-mod decisions;
+pub(crate) mod decisions;
 mod disk;
 mod failover;
 mod observed;

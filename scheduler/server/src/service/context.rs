@@ -41,6 +41,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use super::backup::BACKUPS_MAX;
+use super::command_span::{CommandSpan, Moments};
 use super::keyed::Caller;
 use super::refusal::{self, Urls};
 use super::stale;
@@ -399,7 +400,12 @@ impl Context {
         }
         let metrics = self.metrics();
         let timer = metrics.decisions.begin(&request.action);
-        let proposed = self.decide_and_read(request, then).await;
+        let span = CommandSpan::begin(&request.action, request.validate_only);
+        let moments = span.as_ref().map(|span| span.moments.clone());
+        let proposed = self.decide_and_read(request, moments, then).await;
+        if let Some(span) = span {
+            span.end(&proposed);
+        }
         timer.end(match &proposed {
             Ok((Ok(_), _)) => End::Done,
             Ok((Err(refusal), _)) => {
@@ -415,6 +421,7 @@ impl Context {
     async fn decide_and_read<T: Default + Send + 'static>(
         &self,
         request: Arc<DecisionRequest>,
+        moments: Option<Arc<Moments>>,
         then: impl FnOnce(&State, &Reply) -> T + Send + 'static,
     ) -> Result<(Result<Done, Refusal>, T), NoOutcome> {
         // The decision is made in the replica's own task; the choice is not part of the command and comes
@@ -423,23 +430,32 @@ impl Context {
         let chosen_in = chosen.clone();
         let refused = request.clone();
         let context = self.clone();
-        let decide = move |machine: &Machine| match machine.decide(context.stamp(machine), &request)
-        {
-            Decision::Command(proposal) => {
-                let Proposal { envelope, choice } = *proposal;
-                if let Some(choice) = choice {
-                    // This closure runs once.
-                    let _ = chosen_in.set(choice);
+        let applied = moments.clone();
+        let decide = move |machine: &Machine| {
+            let decision = machine.decide(context.stamp(machine), &request);
+            Moments::decided(moments.as_ref());
+            match decision {
+                Decision::Command(proposal) => {
+                    let Proposal { envelope, choice } = *proposal;
+                    if let Some(choice) = choice {
+                        // This closure runs once.
+                        let _ = chosen_in.set(choice);
+                    }
+                    Replicated::Command(envelope)
                 }
-                Replicated::Command(envelope)
+                Decision::Answer(answer) => Replicated::Answer(Ok(answer)),
+                Decision::Refuse(refusal) => Replicated::Answer(Err(No::Refusal(refusal))),
+                Decision::Explain(unexplained) => {
+                    Replicated::Answer(Err(No::Unexplained(unexplained)))
+                }
             }
-            Decision::Answer(answer) => Replicated::Answer(Ok(answer)),
-            Decision::Refuse(refusal) => Replicated::Answer(Err(No::Refusal(refusal))),
-            Decision::Explain(unexplained) => Replicated::Answer(Err(No::Unexplained(unexplained))),
         };
-        let read = |machine: &Machine, proposed: &Proposed<_, Answered>| match reply_of(proposed) {
-            Some(reply) => then(machine.state(), reply),
-            None => T::default(),
+        let read = move |machine: &Machine, proposed: &Proposed<_, Answered>| {
+            Moments::applied(applied.as_ref());
+            match reply_of(proposed) {
+                Some(reply) => then(machine.state(), reply),
+                None => T::default(),
+            }
         };
         let proposed = self.handle().propose_then(decide, read);
         let proposed = tokio::time::timeout(self.request_timeout(), proposed).await;

@@ -3,6 +3,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`context`] | shared by all services: requests to the replica, reads of its state |
+//! | [`command_span`] | the spans of requests that change the state |
 //! | [`forward`] | commands forwarded to the leader, and what is known without a response |
 //! | [`keyed`] | request ids, so that a retry gets the first answer |
 //! | [`holder`] | whether who carries an operation on is who holds it |
@@ -25,6 +26,7 @@ mod backup;
 mod candidates;
 mod catalog;
 mod cluster;
+mod command_span;
 mod context;
 mod diagnostics;
 mod events;
