@@ -19,7 +19,7 @@ use berth_pmem::Configured;
 use berth_process::configuration::{self, Bounded, Faults, check_bounds};
 use berth_process::listening::{Listening, check_host_port, check_listen};
 use berth_process::schedulers::{self, SCHEDULER_DEFAULT};
-use berth_process::{KeyLocations, Keys, Log};
+use berth_process::{KeyLocations, Keys, Log, Traces};
 use serde::Deserialize;
 
 use crate::migration_tls::Migration;
@@ -239,6 +239,8 @@ pub struct Config {
     pub volumes: VolumeSettings,
     /// Which log lines are written, and how.
     pub log: Log,
+    /// Where traces are sent.
+    pub traces: Traces,
     /// Source locations of the settings, for error messages.
     pub locations: KeyLocations,
 }
@@ -275,6 +277,7 @@ impl Default for Config {
             watchdog: Watchdog::default(),
             volumes: VolumeSettings::default(),
             log: Log::default(),
+            traces: Traces::default(),
             locations: KeyLocations::default(),
         }
     }
@@ -326,6 +329,7 @@ impl Config {
         }
         self.migration.validate(&mut faults);
         self.watchdog.validate(self.driver, &mut faults);
+        self.traces.check(&mut faults);
         self.check_driver(&mut faults);
         self.volumes.validate(&mut faults);
         for (index, rule) in self.pci.iter().enumerate() {
@@ -466,6 +470,7 @@ impl Config {
         keys.take("root", &mut self.root);
         keys.take_some("machine_file", &mut self.machine_file);
         self.log.read(keys);
+        self.traces.read(keys);
         keys.table("libvirt", |keys| self.libvirt.read(keys));
         keys.table("migration", |keys| self.migration.read(keys));
         keys.table("sim", |keys| self.sim.read(keys));

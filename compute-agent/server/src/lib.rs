@@ -11,6 +11,7 @@
 //! | module | what |
 //! |---|---|
 //! | `shell` | owns the core, performs its driver requests on threads |
+//! | `spans` | the spans of driver requests |
 //! | `transfers` | waiters for the end of a transfer |
 //! | `service` | what conductors call |
 //! | `host_check` | what is right and wrong with this host, and whether it reaches others |
@@ -53,6 +54,7 @@ pub mod server;
 mod service;
 mod shell;
 mod signals;
+mod spans;
 mod traits;
 mod transfers;
 pub mod volumes;

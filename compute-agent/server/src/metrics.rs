@@ -30,7 +30,7 @@ use berth_process::metrics::{
 };
 use tokio_util::sync::CancellationToken;
 
-use calls::{CallEnd, CallKind};
+pub(crate) use calls::{CallEnd, CallKind};
 use sample::Sampler;
 
 static CALLS: Definition = Definition::counter(

@@ -16,7 +16,7 @@ use berth_domain::version::ServiceVersion;
 use berth_driver::{Driver, Known};
 use berth_process::metrics::{self, Program};
 use berth_process::server::{self, Reflection};
-use berth_process::{BoxFuture, Faults, Shutdown, listening, schedulers};
+use berth_process::{BoxFuture, Faults, Shutdown, Traces, listening, schedulers, traces};
 use berth_proto::agent::v1::compute_agent_service_server::{self, ComputeAgentServiceServer};
 use berth_proto::agent::v1::volume_agent_service_server;
 use berth_proto::client::members::{Learner, learn_until};
@@ -78,6 +78,7 @@ pub struct ComputeAgent {
     tls: Option<Tls>,
     grants: Grants,
     checks: Checks,
+    traces: Traces,
 }
 
 /// Returns the certificates, if it has any.
@@ -139,6 +140,7 @@ impl ComputeAgent {
         let grants = Grants::open(host, directory, tls.is_some());
         let root = config.root.clone();
         let interval = Duration::from_millis(config.signals_interval_ms);
+        let traces = config.traces.clone();
         let waking = move || wake(config, &valid, address);
         let woken = tokio::task::spawn_blocking(waking).await;
         let (
@@ -177,6 +179,7 @@ impl ComputeAgent {
             tls,
             grants,
             checks,
+            traces,
         })
     }
 
@@ -223,6 +226,8 @@ impl ComputeAgent {
     }
 
     async fn serve_until(self, mut shutdown: Shutdown) -> Result<(), Error> {
+        let host = self.facts.host.as_str();
+        let spans = self.traces.start("berth-compute-agent", host)?;
         let stopping = CancellationToken::new();
         let mut agent = Agent::new(self.facts.clone(), self.known);
         let (fencing, last_heartbeat) = take_up(self.fencing, &mut agent)?;
@@ -382,6 +387,7 @@ impl ComputeAgent {
             server::join_or_abort(&mut observing).await;
         }
         self.driver.close();
+        traces::stop(spans).await;
         tracing::info!("stopped");
         ended
     }

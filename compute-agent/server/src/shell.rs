@@ -21,6 +21,7 @@ use berth_domain::recovery::ReportedGuest;
 use berth_domain::refusal::{Code, Refusal};
 use berth_driver::{Answer, Driver, Error, Fetch, Kind, Request, Token};
 use berth_proto::convert::agent::FencedCall;
+use berth_traces::{Active, current};
 use tokio::runtime;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::MissedTickBehavior;
@@ -29,6 +30,7 @@ use tokio_util::sync::CancellationToken;
 use crate::disks::{Fetches, Readers};
 use crate::guest_volumes::GuestVolumes;
 use crate::metrics::Metrics;
+use crate::spans::{self, CallSpans};
 use crate::transfers::{End, TransferWaiter, Transfers};
 use crate::watchdog::Watchdog;
 
@@ -47,6 +49,8 @@ const TICK: Duration = Duration::from_secs(1);
 /// A call and the channel for its reply.
 struct IncomingCall {
     call: FencedCall,
+    /// The span of the request, if it has one.
+    span: Option<Arc<Active>>,
     answer: oneshot::Sender<Result<Reply, Refusal>>,
 }
 
@@ -85,7 +89,8 @@ impl Handle {
     pub(crate) async fn call(&self, call: FencedCall) -> Result<Reply, Refusal> {
         let stopping = || Refusal::new(Code::Unavailable, "STOPPING", "the agent is stopping");
         let (answer, answered) = oneshot::channel();
-        let incoming = Incoming::Call(IncomingCall { call, answer });
+        let span = current();
+        let incoming = Incoming::Call(IncomingCall { call, span, answer });
         self.calls.send(incoming).await.map_err(|_| stopping())?;
         answered.await.map_err(|_| stopping())?
     }
@@ -142,6 +147,7 @@ pub(crate) struct Shell {
     calls: mpsc::Receiver<Incoming>,
     transfers: Transfers,
     waiting: BTreeMap<CallId, oneshot::Sender<Result<Reply, Refusal>>>,
+    spans: CallSpans,
     next_call: u64,
     running: usize,
     backlog: VecDeque<(Token, Request)>,
@@ -176,6 +182,7 @@ pub(crate) fn new(
         calls,
         transfers: Transfers::default(),
         waiting: BTreeMap::new(),
+        spans: CallSpans::default(),
         next_call: 0,
         running: 0,
         backlog: VecDeque::new(),
@@ -281,6 +288,9 @@ impl Shell {
 
     fn accept_call(&mut self, incoming: IncomingCall) -> Event {
         let id = self.add_waiting_call(incoming.answer);
+        if let Some(span) = incoming.span {
+            self.spans.begin(id, incoming.call.fence.vm, span);
+        }
         Event::Call {
             id,
             fence: incoming.call.fence,
@@ -294,6 +304,7 @@ impl Shell {
                 if let Err(refusal) = &result {
                     tracing::info!(%refusal, reason = refusal.reason, "call refused");
                 }
+                self.spans.end(id);
                 // The caller may have disconnected: then it retries.
                 if let Some(answer) = self.waiting.remove(&id) {
                     let _ = answer.send(result);
@@ -379,6 +390,7 @@ impl Shell {
         let (driver, volumes) = (self.driver.clone(), self.volumes.clone());
         let report = self.report.clone();
         let (kind, metrics) = (request.kind(), self.metrics.clone());
+        let mut span = self.spans.of_driver(&request);
         let work = move || {
             let begun = Instant::now();
             let perform = || volumes.perform(&*driver, request);
@@ -388,6 +400,7 @@ impl Shell {
                     message: "the driver panicked".to_owned(),
                 })
             });
+            spans::end_driver(span.take(), &result);
             metrics.called(kind, begun.elapsed(), &result);
             metrics.count_arrivals(&*driver);
             // The receiver is gone once the agent has stopped.
@@ -410,6 +423,7 @@ impl Shell {
         let (report, runtime) = (self.report.clone(), runtime::Handle::current());
         let stop = self.fetches.begin(fetch.domain.uid);
         let metrics = self.metrics.clone();
+        let mut span = self.spans.of(fetch.domain.uid, Kind::FetchDisks);
         let work = move || {
             let begun = Instant::now();
             let run = || fetches.run(&*driver, &fetch, &stop, &runtime);
@@ -418,6 +432,7 @@ impl Shell {
                     message: "the driver panicked".to_owned(),
                 })
             });
+            spans::end_driver(span.take(), &result);
             metrics.called(Kind::FetchDisks, begun.elapsed(), &result);
             // The receiver is gone once the agent has stopped.
             let _ = report.send(Performed {

@@ -4,7 +4,7 @@ use berth_driver::{Error, Kind};
 
 berth_process::label! {
     /// The kind of a call.
-    pub(super) enum CallKind {
+    pub(crate) enum CallKind {
         Create = "create",
         Destroy = "destroy",
         Domain = "domain",
@@ -37,7 +37,7 @@ berth_process::label! {
 
 berth_process::label! {
     /// How a call ended.
-    pub(super) enum CallEnd {
+    pub(crate) enum CallEnd {
         Ok = "ok",
         /// It was carried out, or checked, and refused.
         Refused = "refused",
