@@ -10,7 +10,7 @@ use berth_domain::name::ServiceName;
 use berth_domain::version::ServiceVersion;
 use berth_process::configuration::{self, Bounded, Configuration, Faults, check_bounds};
 use berth_process::schedulers::{self, SCHEDULER_DEFAULT};
-use berth_process::{Keys, Listening, Log};
+use berth_process::{Keys, Listening, Log, Traces};
 use berth_tls::{Role, Tls};
 
 /// The address that a conductor listens on by default.
@@ -51,6 +51,8 @@ pub struct Config {
     pub fence_timeout_ms: u64,
     /// Which log lines are written, and how.
     pub log: Log,
+    /// Where traces are sent.
+    pub traces: Traces,
 }
 
 impl Default for Config {
@@ -70,6 +72,7 @@ impl Default for Config {
             fence_command: Vec::new(),
             fence_timeout_ms: 60_000,
             log: Log::default(),
+            traces: Traces::default(),
         }
     }
 }
@@ -100,6 +103,7 @@ impl Config {
         let listen = self.listening.check(LISTEN_DEFAULT, &mut faults);
         schedulers::check(&self.schedulers, &mut faults);
         check_bounds(self.bounded(), &mut faults);
+        self.traces.check(&mut faults);
         match listen {
             Some(listen) if faults.is_empty() => Ok(listen),
             Some(_) | None => Err(Faults(faults)),
@@ -165,6 +169,7 @@ impl Configuration for Config {
         keys.take("fence_command", &mut self.fence_command);
         keys.take("fence_timeout_ms", &mut self.fence_timeout_ms);
         self.log.read(keys);
+        self.traces.read(keys);
     }
 
     fn faults(&self) -> Vec<String> {

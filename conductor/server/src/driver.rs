@@ -12,6 +12,7 @@ use berth_domain::id::{Epoch, OperationId};
 use berth_domain::operation::Operation;
 use berth_domain::refusal::{Code, Refusal};
 use berth_saga::{AgentCall, Effect, Ended, Event, Facts, Saga, TransferWatch};
+use berth_traces::within;
 use tokio::sync::Semaphore;
 
 use crate::agents::Agents;
@@ -19,6 +20,7 @@ use crate::fence::FenceCommand;
 use crate::metrics::{Answer, Metrics};
 use crate::phases::Phases;
 use crate::scheduler::{Begun, Scheduler};
+use crate::traces;
 
 /// The wait between attempts to read the operation and its facts.
 const READ_RETRY_INTERVAL: Duration = Duration::from_millis(500);
@@ -56,7 +58,8 @@ pub(crate) async fn drive(tools: Tools, begun: Begun, requested_at: Option<Insta
         if let Some(facts) = answered {
             break (operation, facts);
         }
-        match scheduler.read_known(&operation).await {
+        let reading = scheduler.read_known(&operation);
+        match within(traces::of_operation(id), reading).await {
             Ok((operation, Some(facts))) => break (operation, facts),
             Ok((_, None)) => return Ended::Finished,
             Err(refusal) if refusal.code == Code::NotFound => return Ended::LeaseLost,
@@ -72,6 +75,7 @@ pub(crate) async fn drive(tools: Tools, begun: Begun, requested_at: Option<Insta
     let mut known = facts.clone();
     let mut saga = Saga::resume(operation, facts);
     let mut phases = Phases::new(requested_at);
+    let mut spans = traces::CallSpans::default();
     let mut event = Event::Begin;
     loop {
         let effect = saga.step(event);
@@ -95,8 +99,10 @@ pub(crate) async fn drive(tools: Tools, begun: Begun, requested_at: Option<Insta
                     true => None,
                     false => Some(tools.calls.acquire().await),
                 };
+                let span = spans.of_effect(&saga, &effect);
                 let event = {
-                    let mut done = pin!(perform(&tools, &mut known, id, effect));
+                    let performing = perform(&tools, &mut known, id, effect);
+                    let mut done = pin!(within(span, performing));
                     loop {
                         tokio::select! {
                             event = &mut done => break event,

@@ -21,6 +21,7 @@
 //! | `fence` | the fence command: proof that a host is off |
 //! | `restarts` | restarts by policy: when VMs are started that no user requests |
 //! | `metrics` | metrics, and health over HTTP |
+//! | `traces` | the spans to which calls belong |
 //! | `registration` | telling the cluster that this conductor is there |
 //! | [`config`], [`flags`] | its configuration and its command line |
 //! | [`server`], [`process`] | all of it, as one of several in a process or as one process |
@@ -49,6 +50,7 @@ mod scheduler;
 pub mod server;
 mod service;
 mod supervisor;
+mod traces;
 
 pub use config::Config;
 pub use error::Error;

@@ -40,6 +40,7 @@ use berth_proto::scheduler::v1::{
 };
 use berth_proto::{operation, status};
 use berth_saga::{Facts, HostFacts, StepRecord};
+use berth_traces::{current, within};
 use tokio::task::JoinSet;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::{Request, Status};
@@ -64,6 +65,7 @@ macro_rules! call {
             .channel
             .$way(|channel| {
                 let request = $self.for_whom(request.clone());
+                let channel = berth_traces::client::Traced::new(channel);
                 async move { $client::new(channel).$method(request).await }
             })
             .await
@@ -544,7 +546,9 @@ impl Scheduler {
         let mut reads = JoinSet::new();
         for name in needed {
             let scheduler = self.clone();
-            reads.spawn(async move { (scheduler.host(&name).await, name) });
+            // Calls in a task of their own belong to the same span.
+            let reading = async move { (scheduler.host(&name).await, name) };
+            reads.spawn(within(current(), reading));
         }
         while let Some(answer) = reads.join_next().await {
             let Ok((host, name)) = answer else {

@@ -11,7 +11,7 @@ use berth_domain::version::ServiceVersion;
 use berth_process::encryption::scheme;
 use berth_process::metrics::{self, Program};
 use berth_process::server::{self, Reflection};
-use berth_process::{BoxFuture, Faults, Shutdown, listening, schedulers};
+use berth_process::{BoxFuture, Faults, Shutdown, listening, schedulers, traces};
 use berth_proto::client::members::{Learner, learn_until};
 use berth_proto::client::{Dialer, SchedulerChannel};
 use berth_proto::conductor::v1::conductor_service_server::{self, ConductorServiceServer};
@@ -145,6 +145,10 @@ impl Conductor {
     }
 
     async fn serve_until(self, mut shutdown: Shutdown) -> Result<(), Error> {
+        let spans = self
+            .config
+            .traces
+            .start("berth-conductor", self.name.as_str())?;
         let stopping = CancellationToken::new();
         let tools = self.tools();
         let settings = Settings {
@@ -240,6 +244,7 @@ impl Conductor {
         if let Some(mut watching) = watching {
             server::join_or_abort(&mut watching).await;
         }
+        traces::stop(spans).await;
         tracing::info!("stopped");
         ended
     }

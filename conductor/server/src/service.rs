@@ -28,6 +28,7 @@ use berth_proto::scheduler::v1::{
     ScheduleMigrationRequest, ScheduleMoveRequest, ScheduleUnshelveRequest, ScheduleVmRequest,
 };
 use berth_proto::{operation, scheduler, status};
+use berth_traces::{current, within};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
@@ -37,7 +38,7 @@ use crate::host_check::Checks;
 use crate::migration::{self, Watch};
 use crate::scheduler::Begun;
 use crate::supervisor::Handle;
-use crate::{drain, power};
+use crate::{drain, power, traces};
 
 /// The conductor's gRPC service.
 #[derive(Clone, Debug)]
@@ -86,17 +87,22 @@ impl ConductorApi {
         let requested_at = std::time::Instant::now();
         self.supervisor.check_capacity()?;
         let supervisor = self.supervisor.clone();
-        let begun = tokio::spawn(async move {
+        let request = current();
+        let carried = request.clone();
+        let begun = tokio::spawn(within(request, async move {
             let Some(begun) = begin.await? else {
                 return Ok(None);
             };
             let operation = begun.operation.clone();
+            if let (Some(request), Some(span)) = (carried, traces::of_operation(operation.id)) {
+                request.link(span.context());
+            }
             tracing::info!(
                 operation = %operation.id, on = operation.subject_name(), kind = ?operation.kind, "begun"
             );
             supervisor.adopt(begun, requested_at).await;
             Ok(Some(operation))
-        });
+        }));
         begun.await.unwrap_or_else(|_| Err(failed()))
     }
 }

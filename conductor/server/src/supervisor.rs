@@ -18,6 +18,7 @@ use berth_domain::id::{Epoch, OperationId};
 use berth_domain::operation::{Kind, Operation};
 use berth_domain::refusal::Refusal;
 use berth_saga::Ended;
+use berth_traces::within;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{Id, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval};
@@ -26,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 use crate::drain;
 use crate::driver::{self, Tools};
 use crate::scheduler::{Begun, Search};
+use crate::traces;
 
 /// How many adoptions may wait to be looked at.
 const QUEUE_MAX: usize = 1024;
@@ -422,7 +424,8 @@ async fn take(tools: &Tools, operations: Vec<Operation>) -> Vec<(Operation, Inst
     let mut taken = Vec::new();
     for operation in operations {
         let sent = Instant::now();
-        match tools.scheduler.take_lease(operation.id).await {
+        let taking = tools.scheduler.take_lease(operation.id);
+        match within(traces::of_operation(operation.id), taking).await {
             Ok(operation) => taken.push((operation, sent)),
             Err(refusal) => {
                 tracing::debug!(operation = %operation.id, %refusal, "operation not taken");

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use berth_domain::agent::{Failure, Reply};
+use berth_traces::client::Traced;
 use tonic::Status;
 use tonic::transport::Channel;
 
@@ -68,7 +69,7 @@ fn root<'a>(mut error: &'a (dyn std::error::Error + 'static)) -> &'a dyn std::er
 }
 
 async fn send(channel: Channel, request: Request) -> Result<Result<Reply, Invalid>, Status> {
-    let mut client = ComputeAgentServiceClient::new(channel);
+    let mut client = ComputeAgentServiceClient::new(Traced::new(channel));
     macro_rules! send {
         ($method:ident, $message:expr) => {
             Reply::try_from(client.$method($message).await?.into_inner())
