@@ -74,6 +74,7 @@ pub mod sides;
 pub mod stale;
 pub mod support;
 pub mod top;
+pub mod trace_parent;
 pub mod traits;
 pub mod usage;
 pub mod vm;

@@ -17,7 +17,6 @@ use berth_proto::client::own::OwnAnswer;
 use berth_proto::client::{self, Dialer, Policy, SchedulerChannel};
 use berth_proto::cluster::v1::ListServicesRequest;
 use berth_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
-use berth_proto::conductor::v1::conductor_service_client::ConductorServiceClient;
 use berth_proto::consistency::{Consistency, ReadChannel};
 use berth_proto::status::{OUTCOME_UNKNOWN, from_status};
 use berth_tls::{Expected, Tls};
@@ -30,6 +29,7 @@ use crate::offline::{self, Offline};
 use crate::output::{self, Format};
 use crate::remedies::with_hint;
 use crate::stale::{self, LEADER_PATIENCE, Reading, Source};
+use crate::trace_parent::{ConductorClient, TraceParent};
 
 /// The port of a scheduler whose address names none, as in the examples of the documents.
 const SCHEDULER_PORT: u16 = 7100;
@@ -401,7 +401,7 @@ impl Session {
     /// # Errors
     ///
     /// When none has registered, or none can be reached.
-    pub async fn conductor(&self) -> Result<ConductorServiceClient<Channel>, Refusal> {
+    pub async fn conductor(&self) -> Result<ConductorClient, Refusal> {
         self.conductor_for(None).await
     }
 
@@ -414,7 +414,7 @@ impl Session {
     pub async fn conductor_for(
         &self,
         feature: Option<Feature>,
-    ) -> Result<ConductorServiceClient<Channel>, Refusal> {
+    ) -> Result<ConductorClient, Refusal> {
         self.check_may_change()?;
         let list = ListServicesRequest::default();
         let services = self
@@ -436,7 +436,7 @@ impl Session {
             let connector = self.scheduler.dialer().connector(expected, CONNECT_TIMEOUT);
             let why = match Endpoint::from_shared(service.address.clone()) {
                 Ok(endpoint) => match endpoint.connect_with_connector(connector).await {
-                    Ok(channel) => return Ok(ConductorServiceClient::new(channel)),
+                    Ok(channel) => return Ok(TraceParent::of_environment().over(channel)),
                     Err(error) => chain_end(&error),
                 },
                 Err(error) => error.to_string(),
