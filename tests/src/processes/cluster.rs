@@ -215,6 +215,7 @@ pub struct Builder {
     given: Option<usize>,
     gated: bool,
     watched: bool,
+    tables: String,
 }
 
 impl Builder {
@@ -264,6 +265,13 @@ impl Builder {
     #[must_use]
     pub fn scheduler_config(mut self, more: &str) -> Self {
         self.scheduler_config = more.to_owned();
+        self
+    }
+
+    /// Adds tables to the configuration file of every scheduler, conductor and agent.
+    #[must_use]
+    pub fn tables(mut self, more: &str) -> Self {
+        self.tables = more.to_owned();
         self
     }
 
@@ -329,6 +337,7 @@ impl Builder {
             addresses,
             checkpoint_entries: self.checkpoint_entries,
             scheduler_config: self.scheduler_config,
+            tables: self.tables,
             schedulers_made: 0,
             given: self.given,
             gated: self.gated,
@@ -371,6 +380,8 @@ pub struct Cluster {
     checkpoint_entries: u64,
     /// The rest of the configuration file of a scheduler.
     scheduler_config: String,
+    /// Tables of the configuration files of all parts.
+    tables: String,
     /// How many schedulers there have ever been: a removed one's directory is of no use.
     schedulers_made: u32,
     /// How many of the schedulers' addresses the other parts are given; all if absent.
@@ -404,6 +415,7 @@ impl Cluster {
             given: None,
             gated: false,
             watched: false,
+            tables: String::new(),
         }
     }
 
@@ -477,8 +489,9 @@ impl Cluster {
         let address = self.addresses.free();
         let config = self.folder().join(format!("{name}.toml"));
         let entries = self.checkpoint_entries;
-        let more = &self.scheduler_config;
-        write(&config, &format!("checkpoint_entries = {entries}\n{more}"));
+        let (more, tables) = (&self.scheduler_config, &self.tables);
+        let text = format!("checkpoint_entries = {entries}\n{more}\n{tables}");
+        write(&config, &text);
         let data_dir = self.folder().join(&name);
         let mut arguments = vec![
             ("--config", shown(&config)),
@@ -514,7 +527,8 @@ impl Cluster {
         write(
             &config,
             &format!(
-                "takeover_interval_ms = 200\nfence_command = [\"sh\", {fence:?}, \"{{host}}\"]\n"
+                "takeover_interval_ms = 200\nfence_command = [\"sh\", {fence:?}, \"{{host}}\"]\n{}",
+                self.tables
             ),
         );
         let arguments = [
@@ -552,11 +566,12 @@ impl Cluster {
                  compare_interval_ms = 500\nsignals_interval_ms = 200\npmem_namespaces = {:?}\n\
                  [sim]\nlisten = {sim:?}\ntransfer_ms = {transfer_ms}\nstate_file = {guests:?}\n\
                  story_file = {story:?}\nerase_mib_per_s = {}\n\
-                 {disks}{}",
+                 {disks}{}\n{}",
                 host.driver,
                 host.pmem_namespaces,
                 host.erase_mib_per_s,
-                self.config_more(host)
+                self.config_more(host),
+                self.tables
             ),
         );
         let mut arguments = vec![

@@ -6,6 +6,7 @@
 //! | [`Process`] | one program that runs: its log, its end, `kill -9` |
 //! | [`Part`] | one scheduler, conductor or agent that is started, killed and started again |
 //! | [`Cluster`] | all of them, and the command that calls them |
+//! | [`Collector`] | what collects the traces of programs |
 //! | [`Addresses`] | where they listen, apart from everybody else |
 //! | [`Certs`] | certificates for all of them |
 //! | [`Gate`] | what is shut between two of them |
@@ -29,6 +30,7 @@ mod answer;
 pub mod bench;
 pub mod certs;
 mod cluster;
+mod collector;
 mod commands;
 pub mod csi;
 mod gate;
@@ -49,6 +51,7 @@ pub use answer::Answer;
 pub use bench::Bench;
 pub use certs::Certs;
 pub use cluster::{Builder, Cluster, Described, Host};
+pub use collector::{Collector, Manner, SeenSpan, Tree};
 pub use csi::Csi;
 pub use gate::Gate;
 pub use load::{Load, Promise};

@@ -65,6 +65,7 @@ impl Programs {
             .env_remove("BERTH_TLS_CA")
             .env_remove("BERTH_TLS_CERT")
             .env_remove("BERTH_TLS_KEY")
+            .env_remove("TRACEPARENT")
             .env("NO_COLOR", "1");
         command
     }

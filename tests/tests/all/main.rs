@@ -43,6 +43,7 @@ mod self_fence;
 mod stale_reads;
 mod support;
 mod tls;
+mod traces;
 mod upgrade;
 mod watch;
 
