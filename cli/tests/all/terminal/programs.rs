@@ -61,7 +61,7 @@ fn wrong_usage_has_a_status_and_a_reason() {
         "vm list --nothing",
         "vm list --tls-ca /ca.pem",
         "vm create v --flavor f",
-        "vm migrate v --cold --bandwidth 7",
+        "vm migrate v --cold --bandwidth-mib-s 7",
         "audit list --since 1x",
         "flavor create f --vcpus 1 --memory 1X",
         "completion nothing",
