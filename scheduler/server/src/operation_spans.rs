@@ -118,11 +118,11 @@ fn whole(operation: &Operation, context: SpanContext) -> Finished {
 fn step(operation: &Operation, attempted: &Attempted<'_>, context: SpanContext) -> Finished {
     let attempt = attempted.attempt;
     let what = if attempt.is_undo { "undo" } else { "step" };
-    let name = format!("{what} {:?}", attempt.step);
+    let name = format!("{what} {}", attempt.step.title());
     let times = (time(attempted.begun_at), time(attempted.ended_at));
     let mut span = Finished::new(context, Kind::Internal, name, times);
     span.set(OPERATION_KIND, operation.kind.plan().label);
-    span.set(STEP, format!("{:?}", attempt.step));
+    span.set(STEP, attempt.step.title());
     span.set(STEP_UNDO, attempt.is_undo);
     span.set(STEP_ATTEMPT, attempt.failures.saturating_add(1));
     span.set(STEP_CLAIM, attempt.claims);

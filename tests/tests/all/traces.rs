@@ -79,8 +79,8 @@ fn a_boot_is_one_tree() {
     cluster.succeeds(&booting);
 
     let names = [
-        "step Claim",
-        "step Spawn",
+        "step claim",
+        "step spawn",
         "command boot",
         "command step",
         "driver create",
@@ -103,7 +103,7 @@ fn a_boot_is_one_tree() {
         ("driver create", agent),
         (SPAWN, agent),
         (SPAWN, conductor),
-        ("step Spawn", scheduler),
+        ("step spawn", scheduler),
         ("operation boot", scheduler),
     ];
     assert_eq!(ancestry(&tree, driver), expected, "{}", tree.text());
@@ -113,7 +113,7 @@ fn a_boot_is_one_tree() {
         ("command step", scheduler),
         (ADVANCE, scheduler),
         (ADVANCE, conductor),
-        ("step Spawn", scheduler),
+        ("step spawn", scheduler),
         ("operation boot", scheduler),
     ];
     assert_eq!(ancestry(&tree, command), expected, "{}", tree.text());
@@ -188,7 +188,7 @@ fn a_migration_is_one_tree_though_its_conductor_dies() {
         LIVE_MIGRATION,
         "driver migrate",
         "driver prepare",
-        "step Settle",
+        "step settle",
     ];
     let tree = complete(&collector, &moving, &names);
     let root = tree.root().unwrap();
@@ -209,7 +209,7 @@ fn a_migration_is_one_tree_though_its_conductor_dies() {
     };
     assert_eq!(
         (step, last),
-        ("step LiveMigration", "operation live_migrate")
+        ("step live migration", "operation live_migrate")
     );
     verdict::holds(&cluster);
 }
