@@ -190,7 +190,7 @@ pub fn print(data: Result<String, Failed>) -> ExitCode {
     end(data, |failed| report(&failed.why, failed.remedy))
 }
 
-/// As [`print`], for programs: a failure is the line that `render` makes of it.
+/// As [`print()`], for programs: a failure is the line that `render` makes of it.
 #[must_use]
 pub fn print_rendered(data: Result<String, Failed>, render: fn(&Failed) -> String) -> ExitCode {
     end(data, |failed| eprintln!("{}", render(failed)))
