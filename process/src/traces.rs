@@ -82,11 +82,21 @@ impl Traces {
     /// Returns what is wrong with the endpoint.
     fn check_endpoint(&self, endpoint: &str) -> Option<String> {
         let uri = endpoint.parse::<Uri>().ok();
+        let authority = uri.as_ref().and_then(Uri::authority);
+        if authority.is_some_and(|authority| authority.as_str().contains('@')) {
+            // It is not repeated: what is wrong is a secret.
+            return Some(
+                "traces.endpoint has a user or a password in it: set what the collector needs in the \
+                 environment variable OTEL_EXPORTER_OTLP_HEADERS"
+                    .to_owned(),
+            );
+        }
+        let query = uri.as_ref().and_then(Uri::query);
         let scheme = uri.as_ref().and_then(|uri| uri.scheme_str());
         let host = uri.as_ref().and_then(Uri::host).unwrap_or_default();
         let path = uri.as_ref().map_or("", Uri::path);
         let is_url = matches!(scheme, Some("http" | "https")) && !host.is_empty();
-        if !is_url || !matches!(path, "" | "/") {
+        if !is_url || !matches!(path, "" | "/") || query.is_some() {
             return Some(format!(
                 "traces.endpoint = {endpoint:?} is not the URL of a collector for OTLP over gRPC, as \
                  http://127.0.0.1:4317"
@@ -202,6 +212,7 @@ mod tests {
             "grpc://127.0.0.1:4317",
             "http://",
             "http://127.0.0.1:4318/v1/traces",
+            "http://127.0.0.1:4317?key=1",
         ] {
             let text = format!("endpoint = {bad:?}");
             check(&text, &["traces.endpoint = ", "http://127.0.0.1:4317"]);
@@ -209,6 +220,18 @@ mod tests {
         for open in ["http://10.0.0.7:4317", "http://collector.example:4317"] {
             let text = format!("endpoint = {open:?}");
             check(&text, &["is not loopback", "traces.insecure = true"]);
+        }
+        for secret in [
+            "http://u:secret@127.0.0.1:4317",
+            "https://secret@collector:4317",
+        ] {
+            let text = format!("endpoint = {secret:?}");
+            check(
+                &text,
+                &["has a user or a password", "OTEL_EXPORTER_OTLP_HEADERS"],
+            );
+            let faults = faults(&format!("[traces]\n{text}"));
+            assert!(!faults[0].contains("secret"), "{faults:?}");
         }
         let plain = "endpoint = \"http://127.0.0.1:4317\"\ncollector_ca = \"x\"";
         check(plain, &["traces.collector_ca has no effect", "use https"]);
