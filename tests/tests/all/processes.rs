@@ -177,6 +177,9 @@ fn acknowledged_operations_survive_the_death_of_all_members() {
     verdict::members_agree(&mut cluster);
 }
 
+/// How often a conductor may be killed at the only moment at which nothing was begun.
+const TRIES_MAX: u32 = 5;
+
 /// Goal: another conductor carries on what a killed one left, wherever it was. Method: a guest
 /// moves to and fro; its conductor is killed at once, and while the guest is on its way.
 #[test]
@@ -192,7 +195,11 @@ fn another_conductor_takes_over() {
     cluster.pinned_flavor("pinned", 2);
     let _ = cluster.boot("a", "pinned", "h1");
     let _ = cluster.boot("b", "pinned", "h2");
-    for (destination, step) in [("h2", None), ("h1", Some("LiveMigration"))] {
+    // One that was killed between its record of the transfer and the call that begins it has moved
+    // nothing: the guest stays, and is moved once more.
+    let mut tries = 0;
+    let mut moves = vec![("h1", Some("LiveMigration")), ("h2", None)];
+    while let Some((destination, step)) = moves.pop() {
         let moving = cluster.begin(&["vm", "migrate", "a", "--host", destination]);
         if let Some(step) = step {
             cluster.reaches(&moving, step, "Started");
@@ -202,12 +209,20 @@ fn another_conductor_takes_over() {
         let number = cluster.conductors.iter().position(|c| c.name == holder);
         let number = number.unwrap_or_else(|| panic!("nobody holds it: {shown:#}"));
         cluster.conductors[number].kill();
-        cluster.succeeds(&moving);
-        let _ = cluster.pins_on("a", destination);
+        let ended = cluster.ends(&moving);
+        let why = ended["outcome"]["Failed"]["message"].as_str();
+        if why.is_some_and(|why| why.contains("its transfer was never begun")) && tries < TRIES_MAX
+        {
+            tries += 1;
+            moves.push((destination, step));
+        } else {
+            assert_eq!(ended["outcome"], "Succeeded", "{ended:#}");
+            let _ = cluster.pins_on("a", destination);
+        }
         let log = cluster.conductors[1 - number].log();
         assert!(
             log.contains(&moving),
-            "the other conductor tells that it took {moving} over"
+            "the other conductor says that it took {moving} over"
         );
         cluster.conductors[number].start(&cluster.programs);
         verdict::holds(&cluster);
