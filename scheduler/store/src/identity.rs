@@ -135,14 +135,17 @@ pub fn expect_free(path: &Path) -> Result<(), Error> {
     // `lost+found` is made by mkfs on a disk of its own; the others are left by a start that was
     // interrupted, or found the disk full, before there was a member.
     const IGNORED: [&str; 4] = ["lost+found", MARKER_PART, JOINING, JOINING_PART];
-    make_private(path)?;
-    let occupied = fs::read_dir(path)
-        .map_err(|source| io_error(path, "looked for", source))?
-        .any(|entry| entry.is_ok_and(|e| IGNORED.iter().all(|name| e.file_name() != *name)));
+    // Before anything is changed: what is refused may be another program's, as /tmp.
+    let occupied = match fs::read_dir(path) {
+        Ok(mut entries) => entries
+            .any(|entry| entry.is_ok_and(|e| IGNORED.iter().all(|name| e.file_name() != *name))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+        Err(source) => return Err(io_error(path, "looked for", source)),
+    };
     if occupied {
         return Err(Error::Occupied { path: path.into() });
     }
-    Ok(())
+    make_private(path)
 }
 
 /// Returns the disk id under which a member joins that is to begin here: that of an earlier start
@@ -184,7 +187,7 @@ pub fn exclusive(path: &Path) -> Result<Exclusive, Error> {
 
 /// Makes this directory that of a new member. With an error it has no member of this process.
 pub fn create(path: &Path, identity: Identity) -> Result<Claimed, Error> {
-    make_private(path)?;
+    expect_free(path)?;
     // Two that have both seen an empty directory would write their markers over each other's.
     let _exclusive = exclusive(path)?;
     expect_free(path)?;
@@ -287,6 +290,9 @@ fn io_error(path: &Path, doing: &'static str, source: io::Error) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     fn identity() -> Identity {
@@ -377,10 +383,15 @@ mod tests {
     fn a_new_member_needs_an_empty_directory() {
         let folder = tempfile::tempdir().expect("temporary folder");
         fs::write(folder.path().join("something"), b"").expect("write");
+        let open = Permissions::from_mode(0o1777);
+        fs::set_permissions(folder.path(), open).expect("open to all");
         assert!(matches!(
             create(folder.path(), identity()),
             Err(Error::Occupied { .. })
         ));
+        let mode = fs::metadata(folder.path()).expect("it is there");
+        let mode = mode.permissions().mode() & 0o7777;
+        assert_eq!(mode, 0o1777, "what is refused stays as it is");
     }
 
     #[test]
