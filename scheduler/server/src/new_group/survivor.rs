@@ -4,7 +4,7 @@
 //! committed: one that was acknowledged to a client may be among them, and none that was acknowledged
 //! and that this member has is left out.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use berth_domain::recovery::Cause;
@@ -232,8 +232,7 @@ fn name_of(machine: &Machine, entry: &raft::eraftpb::Entry) -> Option<String> {
 
 /// Refuses a new directory within the old one, which is to stay as it is.
 fn expect_apart(old: &Path, new: &Path) -> Result<(), Failed> {
-    let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    if absolute(new).starts_with(absolute(old)) {
+    if without_links(new).starts_with(without_links(old)) {
         let why = format!(
             "{} is within {}, which stays as it is",
             new.display(),
@@ -242,6 +241,17 @@ fn expect_apart(old: &Path, new: &Path) -> Result<(), Failed> {
         return Err(cannot_run(why).with(WITHIN_OLD_DIRECTORY));
     }
     Ok(())
+}
+
+/// Returns where a path leads: of what is there, without links.
+fn without_links(path: &Path) -> PathBuf {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    for above in path.ancestors() {
+        if let (Ok(there), Ok(below)) = (above.canonicalize(), path.strip_prefix(above)) {
+            return there.join(below);
+        }
+    }
+    path
 }
 
 /// Refuses a new group while another member of the old one answers.
@@ -274,4 +284,35 @@ fn expect_alone(config: &Config, address: &str, survivor: &Survivor) -> Result<(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// Goal: by no name is a new directory within the old one.
+    #[test]
+    fn a_directory_within_the_old_one_is_recognised() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let old = folder.path().join("old");
+        std::fs::create_dir(&old).expect("made");
+        let link = folder.path().join("link");
+        symlink(&old, &link).expect("linked");
+        for within in [
+            old.clone(),
+            old.join("new"),
+            old.join("a/b"),
+            link.clone(),
+            link.join("new/below"),
+        ] {
+            assert!(expect_apart(&old, &within).is_err(), "{within:?}");
+            assert!(expect_apart(&link, &within).is_err(), "{within:?}");
+        }
+        for apart in ["new", "old-2", "older/old"] {
+            let apart = folder.path().join(apart);
+            assert!(expect_apart(&old, &apart).is_ok(), "{apart:?}");
+        }
+    }
 }
