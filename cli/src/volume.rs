@@ -79,7 +79,12 @@ async fn create(session: &Session, args: VolumeCreate) -> anyhow::Result<()> {
         None => v1::VolumeKind::Persistent,
     };
     let request = CreateVolumeRequest {
-        display_name: args.name.clone(),
+        // Commands that name one leave the collection out as well.
+        display_name: args
+            .name
+            .strip_prefix("volumes/")
+            .unwrap_or(&args.name)
+            .to_owned(),
         kind: kind.into(),
         required_bytes: args.size,
         limit_bytes: args.limit.unwrap_or(0),
