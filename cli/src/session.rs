@@ -30,6 +30,7 @@ use crate::output::{self, Format};
 use crate::remedies::with_hint;
 use crate::stale::{self, LEADER_PATIENCE, Reading, Source};
 use crate::trace_parent::{ConductorClient, TraceParent};
+use crate::usage::Usage;
 
 /// The port of a scheduler whose address names none, as in the examples of the documents.
 const SCHEDULER_PORT: u16 = 7100;
@@ -80,6 +81,10 @@ impl Session {
         output: Format,
         tls: Option<Tls>,
     ) -> anyhow::Result<Self> {
+        if scheduler.iter().any(|address| address.trim().is_empty()) {
+            let message = "an address of --scheduler, or of BERTH_SCHEDULER, is empty";
+            return Err(Usage(message.to_owned()).into());
+        }
         let dialer = Dialer::new(tls);
         let endpoints: Vec<String> = scheduler.iter().map(|a| url(&dialer, a)).collect();
         let policy = Policy {

@@ -481,7 +481,12 @@ async fn delete(session: &Session, vm: &str, run: &Run) -> anyhow::Result<()> {
         request_id: request_id(run.request_id),
     };
     let operation = conduct!(session.conductor().await?, delete_vm, request)?.operation;
-    finish(session, operation, run).await
+    finish(session, operation, run).await?;
+    match run.no_wait || !session.json() {
+        // The last step says so.
+        true => Ok(()),
+        false => session.done(&resource("vms", vm), "deleted", "the VM is deleted"),
+    }
 }
 
 /// Returns the migration that an operation carries out.

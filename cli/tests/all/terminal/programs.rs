@@ -60,6 +60,7 @@ fn wrong_usage_has_a_status_and_a_reason() {
         "vm show",
         "vm list --nothing",
         "vm list --tls-ca /ca.pem",
+        "vm list --scheduler ",
         "vm create v --flavor f",
         "vm migrate v --cold --bandwidth-mib-s 7",
         "audit list --since 1x",
