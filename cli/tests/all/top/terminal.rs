@@ -43,6 +43,22 @@ struct Dev {
 
 impl Dev {
     fn start(port: Option<&str>) -> Self {
+        let begin = Instant::now();
+        loop {
+            if let Some(dev) = Self::try_start(port) {
+                return dev;
+            }
+            // A port that was given back may be another process's for a moment.
+            assert!(
+                port.is_some() && begin.elapsed() < PATIENCE,
+                "berth dev ends"
+            );
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+
+    /// Starts it; nothing where it ends before it says where its scheduler is.
+    fn try_start(port: Option<&str>) -> Option<Self> {
         let mut command = Command::new(BERTH);
         command.args(["dev", "--ephemeral", "--hosts", "2"]);
         command.args(port.iter().flat_map(|port| ["--port", port]));
@@ -50,14 +66,17 @@ impl Dev {
         let mut child = command.spawn().expect("berth dev runs");
         let mut out = BufReader::new(child.stdout.take().expect("its output"));
         let mut lines = out.by_ref().lines().map_while(Result::ok);
-        let line = lines.find(|line| line.contains("run here"));
-        let line = line.expect("it says where its scheduler is");
+        let Some(line) = lines.find(|line| line.contains("run here")) else {
+            // It closes its output only at its end.
+            child.wait().expect("it ends");
+            return None;
+        };
         let address = line.split(['(', ')']).nth(1).expect("an address");
-        Self {
+        Some(Self {
             address: address.to_owned(),
             child,
             _out: out,
-        }
+        })
     }
 
     #[track_caller]
