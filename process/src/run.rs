@@ -14,7 +14,7 @@ use std::pin::Pin;
 use std::process::ExitCode;
 
 use clap::Parser;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::bounds::open_files;
 use crate::configuration::Faults;
@@ -73,7 +73,7 @@ pub fn unexplained<E>(_: &Cause<'_, E>) -> Option<Remedy> {
 /// so that the crate that defines a server compiles it, once.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Completes when the process receives SIGTERM or SIGINT.
+/// Completes when the process receives SIGTERM, SIGINT or, unless it was started with that ignored, SIGHUP.
 pub type Shutdown = BoxFuture<'static, ()>;
 
 /// Runs a server from its command line; the first argument is the program's name.
@@ -220,17 +220,40 @@ fn run<E>(
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         // Its terminal was closed. By default that ends a process without a word.
-        let mut hangup = signal(SignalKind::hangup())?;
+        let mut hangup = match ignores_hangup() {
+            true => None,
+            false => Some(signal(SignalKind::hangup())?),
+        };
         let shutdown = async move {
             let signal = tokio::select! {
                 _ = terminate.recv() => "SIGTERM",
                 _ = interrupt.recv() => "SIGINT",
-                _ = hangup.recv() => "SIGHUP",
+                () = received(&mut hangup) => "SIGHUP",
             };
             tracing::info!(signal, "stop signal received");
         };
         Ok(serve(Box::pin(shutdown)).await)
     })
+}
+
+/// Completes with the signal; never without one.
+async fn received(signal: &mut Option<Signal>) {
+    match signal {
+        Some(signal) => {
+            signal.recv().await;
+        }
+        None => std::future::pending().await,
+    }
+}
+
+/// Returns whether the process was started with SIGHUP ignored, as by `nohup`: then it is to outlive its
+/// terminal, and a handler would end that.
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    // The first bit is of signal 1.
+    mask.is_some_and(|mask| mask & 1 == 1)
 }
 
 /// Prints why the process ends, and what to do about it.

@@ -3,15 +3,17 @@
 use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use berth_proto::client::SchedulerChannel;
 use berth_proto::scheduler::v1::scheduler_service_client::SchedulerServiceClient;
 use berth_proto::scheduler::v1::{GetVmRequest, ScheduleVmResponse};
 use uuid::Uuid;
 
-use crate::common::process::{Process, addresses, reach, voters};
+use crate::common::process::{PROGRAM, Process, addresses, reach, voters};
 use crate::common::world::{flavor, register, vm_request};
 use crate::common::{self, eventually};
 
@@ -93,6 +95,24 @@ async fn every_usual_signal_stops_it_in_order() {
         voters(address, 1).await;
         assert_eq!(process.stop(signal).await, "", "{signal}");
     }
+}
+
+/// Goal: one that was started to outlive its terminal does.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_closed_terminal_does_not_stop_what_ignores_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let used = folder.path().join("used");
+    used_directory(&used).await;
+    let address = &addresses(1)[0];
+    let mut command = Command::new("nohup");
+    command.arg(PROGRAM);
+    let mut process = Process::run(command, &used, address, &[]);
+    voters(address, 1).await;
+    process.signal("-HUP");
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    process.goes_on();
+    voters(address, 1).await;
+    let _ = process.terminate().await;
 }
 
 fn files(folder: &Path) -> Vec<PathBuf> {

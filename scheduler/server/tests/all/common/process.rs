@@ -66,7 +66,7 @@ impl Process {
         self.signal("-STOP");
     }
 
-    fn signal(&self, signal: &str) {
+    pub fn signal(&self, signal: &str) {
         let process = self.child.id().to_string();
         let sent = Command::new("kill").args([signal, &process]).status();
         assert!(sent.expect("kill runs").success());
