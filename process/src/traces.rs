@@ -69,7 +69,10 @@ impl Traces {
         }
         check_bounds([("traces.queue_max", self.queue_max, 64, 1 << 20)], faults);
         match &self.endpoint {
-            Some(endpoint) => faults.extend(self.check_endpoint(endpoint)),
+            Some(endpoint) => {
+                faults.extend(self.check_endpoint(endpoint));
+                faults.extend(self.check_authorities());
+            }
             None if self.collector_ca.is_some() => {
                 faults.push(
                     "traces.collector_ca needs traces.endpoint: set the URL of the collector, or leave it out".into(),
@@ -77,6 +80,21 @@ impl Traces {
             }
             None => {}
         }
+    }
+
+    /// Returns what is wrong with the file of authorities: before the program has begun anything.
+    fn check_authorities(&self) -> Option<String> {
+        let path = self.collector_ca.as_ref().filter(|_| self.is_encrypted())?;
+        let fault = berth_tls::material::authorities(path).err()?;
+        Some(format!(
+            "traces.collector_ca = {path:?} cannot be used: {fault}: set a PEM file of those that sign the \
+             collector's certificate"
+        ))
+    }
+
+    fn is_encrypted(&self) -> bool {
+        let endpoint = self.endpoint.as_deref().unwrap_or_default();
+        endpoint.starts_with("https:")
     }
 
     /// Returns what is wrong with the endpoint.
@@ -173,10 +191,32 @@ mod tests {
             "[traces]\nendpoint = \"http://127.0.0.1:4317\"\nsample_ratio = 0.25",
             "[traces]\nendpoint = \"http://localhost:4317/\"\nsample_ratio = 0.0",
             "[traces]\nendpoint = \"http://[::1]:4317\"\nqueue_max = 64",
-            "[traces]\nendpoint = \"https://collector.example:4317\"\ncollector_ca = \"/etc/ca.pem\"",
+            "[traces]\nendpoint = \"https://collector.example:4317\"",
             "[traces]\nendpoint = \"http://10.0.0.7:4317\"\ninsecure = true",
         ] {
             assert_eq!(faults(good), Vec::<String>::new(), "{good}");
+        }
+    }
+
+    /// Goal: a file of authorities is read before the program begins.
+    #[test]
+    fn authorities_are_read_with_the_configuration() {
+        let folder = tempfile::tempdir().unwrap();
+        let pair = berth_tls::authority::init(folder.path(), "collector", 7).unwrap();
+        let with = |path: &std::path::Path| {
+            let https = "[traces]\nendpoint = \"https://collector.example:4317\"";
+            faults(&format!("{https}\ncollector_ca = {path:?}"))
+        };
+        assert_eq!(with(&pair.cert), Vec::<String>::new());
+        let empty = folder.path().join("empty");
+        std::fs::write(&empty, "").unwrap();
+        for wrong in [empty, folder.path().join("missing"), pair.key] {
+            let faults = with(&wrong);
+            assert_eq!(faults.len(), 1, "{wrong:?}: {faults:?}");
+            assert!(
+                faults[0].starts_with("traces.collector_ca = "),
+                "{faults:?}"
+            );
         }
     }
 

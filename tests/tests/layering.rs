@@ -42,7 +42,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("berth-migrations", &["berth-files"]),
     ("berth-store", &["berth-files", "berth-migrations"]),
     ("berth-tls", &["berth-files"]),
-    ("berth-traces", &[]),
+    ("berth-traces", &["berth-tls"]),
     (
         "berth-proto",
         &["berth-domain", "berth-files", "berth-tls", "berth-traces"],

@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
+use berth_traces::body::{self, Kept};
 use tokio::sync::watch;
 use tonic::Status;
 use tonic::body::Body;
-use tonic::codegen::http::{Request, Response};
+use tonic::codegen::http::{HeaderMap, Request, Response};
 use tower_service::Service;
 
 use super::request_body::RequestBody;
-use super::response_body::ResponseBody;
 use super::{Caller, Permit, Resource, methods};
 
 /// What a request took, as an extension of it. A method that works on without its client, as in a
@@ -76,6 +76,10 @@ impl InProgress {
             .filter(|held| !held.0.is_taken_over.load(Ordering::Acquire));
         self
     }
+}
+
+impl Kept for InProgress {
+    fn status(&mut self, _: &HeaderMap) {}
 }
 
 impl Drop for InProgress {
@@ -209,7 +213,7 @@ where
         let answering = self.inner.call(request);
         Box::pin(async move {
             let response = answering.await?;
-            Ok(response.map(|body| Body::new(ResponseBody::new(body, held.responding()))))
+            Ok(body::keeping(response, held.responding()))
         })
     }
 }

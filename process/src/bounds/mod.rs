@@ -11,7 +11,7 @@
 //! | [`table`] | role x resource: how much |
 //! | [`methods`] | which method takes what |
 //! | [`layer`] | in front of the methods |
-//! | `request_body`, `response_body` | what of a request holds a permit, and until when |
+//! | `request_body` | what of a request holds a permit, and until when |
 //! | [`refusal`] | the refusal, as a status and in the log |
 //! | [`open_files`] | how many connections the process may have |
 //!
@@ -25,7 +25,6 @@ pub mod methods;
 pub mod open_files;
 pub mod refusal;
 mod request_body;
-mod response_body;
 pub mod table;
 
 use std::collections::HashMap;

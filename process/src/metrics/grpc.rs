@@ -12,11 +12,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use berth_traces::body::{self, Kept};
+use tonic::Code;
 use tonic::body::Body;
-use tonic::codegen::Bytes;
 use tonic::codegen::http::{HeaderMap, Request, Response, StatusCode};
-use tonic::{Code, Status};
 use tower_service::Service;
 
 use super::counters::{Count, Label as _};
@@ -217,8 +216,8 @@ struct Pending {
     ended: Option<Ended>,
 }
 
-impl Pending {
-    fn end_with(&mut self, headers: &HeaderMap) {
+impl Kept for Pending {
+    fn status(&mut self, headers: &HeaderMap) {
         if let Some(status) = headers.get("grpc-status") {
             let code = Code::from_bytes(status.as_bytes());
             self.ended = Some(code.into());
@@ -297,55 +296,11 @@ where
         let Some(mut pending) = self.pending.take() else {
             return Poll::Ready(Ok(response));
         };
-        // A response without a message has its status in the headers.
-        pending.end_with(response.headers());
-        if response.status() != StatusCode::OK && pending.ended.is_none() {
+        if response.status() != StatusCode::OK {
+            // What it is if it states no status.
             pending.ended = Some(Ended::Unknown);
         }
-        Poll::Ready(Ok(response.map(|inner| {
-            Body::new(CountedBody {
-                inner,
-                pending: Some(pending),
-            })
-        })))
-    }
-}
-
-/// The body of a response, with the status in its trailers.
-#[derive(Debug)]
-struct CountedBody {
-    inner: Body,
-    pending: Option<Pending>,
-}
-
-impl HttpBody for CountedBody {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let frame = ready!(Pin::new(&mut self.inner).poll_frame(context));
-        let trailers = match &frame {
-            Some(Ok(frame)) => frame.trailers_ref(),
-            Some(Err(_)) | None => None,
-        };
-        if let (Some(trailers), Some(pending)) = (trailers, &mut self.pending) {
-            pending.end_with(trailers);
-        }
-        if frame.is_none() || trailers.is_some() {
-            self.pending = None;
-        }
-        Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
+        Poll::Ready(Ok(body::keeping(response, pending)))
     }
 }
 
@@ -372,7 +327,7 @@ mod tests {
         assert!(text(&requests).contains("in_progress 3\n"));
         let mut headers = HeaderMap::new();
         headers.insert("grpc-status", "5".parse().unwrap());
-        listed.end_with(&headers);
+        listed.status(&headers);
         drop((listed, cancelled, invented));
         let text = text(&requests);
         for line in [

@@ -58,7 +58,7 @@ where
         let answering = within(Some(span.active()), self.0.call(request));
         Either::Left(Box::pin(async move {
             let response = answering.await?;
-            Ok(body::ending(response, span))
+            Ok(body::keeping(response, span))
         }))
     }
 }

@@ -351,7 +351,12 @@ pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Fault> 
     Ok(parsed)
 }
 
-fn authorities(path: &Path) -> Result<RootCertStore, Fault> {
+/// Reads the certificates of authorities, at least one.
+///
+/// # Errors
+///
+/// The file cannot be read, or holds anything else.
+pub fn authorities(path: &Path) -> Result<RootCertStore, Fault> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(path)? {
         roots.add(certificate).map_err(|error| Fault::Damaged {

@@ -1,6 +1,7 @@
-//! The body of a gRPC response, at the end of which is the status of the call.
+//! The body of a gRPC response, with what is kept until the response has ended: its span, or what is
+//! counted of it.
 //!
-//! Invariant: the span of a call ends with its status, or when the body is dropped.
+//! Invariant: what is kept is dropped with the last frame, or when the client has gone.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -9,28 +10,38 @@ use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::Bytes;
-use tonic::codegen::http::Response;
+use tonic::codegen::http::{HeaderMap, Response};
 
 use crate::span::Span;
 
-/// Returns a response that ends a span with its own end.
+/// What is kept until a response has ended.
+pub trait Kept: Send + Unpin + 'static {
+    /// Is shown the headers of a response without a message, or the trailers: they have the status.
+    fn status(&mut self, headers: &HeaderMap);
+}
+
+impl Kept for Span {
+    fn status(&mut self, headers: &HeaderMap) {
+        self.set_status(headers);
+    }
+}
+
+/// Returns a response that keeps this until it has ended.
 #[must_use]
-pub fn ending(response: Response<Body>, mut span: Span) -> Response<Body> {
-    // A response without a message has its status in the headers.
-    span.set_status(response.headers());
+pub fn keeping(response: Response<Body>, mut kept: impl Kept) -> Response<Body> {
+    kept.status(response.headers());
     response.map(|inner| {
-        let span = Some(span);
-        Body::new(TracedBody { inner, span })
+        let kept = Some(kept);
+        Body::new(KeepingBody { inner, kept })
     })
 }
 
-#[derive(Debug)]
-struct TracedBody {
+struct KeepingBody<K> {
     inner: Body,
-    span: Option<Span>,
+    kept: Option<K>,
 }
 
-impl HttpBody for TracedBody {
+impl<K: Kept> HttpBody for KeepingBody<K> {
     type Data = Bytes;
     type Error = Status;
 
@@ -43,11 +54,11 @@ impl HttpBody for TracedBody {
             Some(Ok(frame)) => frame.trailers_ref(),
             Some(Err(_)) | None => None,
         };
-        if let (Some(trailers), Some(span)) = (trailers, &mut self.span) {
-            span.set_status(trailers);
+        if let (Some(trailers), Some(kept)) = (trailers, &mut self.kept) {
+            kept.status(trailers);
         }
         if frame.is_none() || trailers.is_some() {
-            self.span = None;
+            self.kept = None;
         }
         Poll::Ready(frame)
     }

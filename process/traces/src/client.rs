@@ -72,7 +72,7 @@ where
             return Poll::Ready(response);
         };
         Poll::Ready(match response {
-            Ok(response) => Ok(body::ending(response, span)),
+            Ok(response) => Ok(body::keeping(response, span)),
             Err(error) => {
                 // No answer came.
                 span.set_code(Code::Unavailable);

@@ -12,8 +12,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -39,28 +38,13 @@ pub(crate) fn channel(endpoint: &str, ca: Option<&Path>) -> Result<Channel, Stri
 }
 
 fn client_config(ca: Option<&Path>) -> Result<Arc<ClientConfig>, String> {
-    let mut roots = RootCertStore::empty();
-    let (added, from) = match ca {
+    let roots = match ca {
         Some(path) => {
-            let wrong = |error| format!("traces.collector_ca = {path:?} cannot be used: {error}");
-            let certificates = CertificateDer::pem_file_iter(path);
-            let certificates = certificates.and_then(Iterator::collect::<Result<Vec<_>, _>>);
-            let certificates = certificates.map_err(|error| wrong(error.to_string()))?;
-            let (added, _) = roots.add_parsable_certificates(certificates);
-            (added, format!("traces.collector_ca = {path:?}"))
+            let read = berth_tls::material::authorities(path);
+            read.map_err(|fault| format!("traces.collector_ca: {fault}"))?
         }
-        None => {
-            let certificates = rustls_native_certs::load_native_certs().certs;
-            let (added, _) = roots.add_parsable_certificates(certificates);
-            (added, "the system".to_owned())
-        }
+        None => of_the_system()?,
     };
-    if added == 0 {
-        return Err(format!(
-            "{from} has no certificate of an authority to trust for traces.endpoint: set traces.collector_ca to a \
-             PEM file of those that sign the collector's certificate"
-        ));
-    }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider);
     let builder = builder.with_safe_default_protocol_versions();
@@ -68,6 +52,20 @@ fn client_config(ca: Option<&Path>) -> Result<Arc<ClientConfig>, String> {
     let mut config = builder.with_root_certificates(roots).with_no_client_auth();
     config.alpn_protocols = vec![b"h2".to_vec()];
     Ok(Arc::new(config))
+}
+
+/// Returns the authorities that the system trusts.
+fn of_the_system() -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    let certificates = rustls_native_certs::load_native_certs().certs;
+    match roots.add_parsable_certificates(certificates) {
+        (0, _) => Err(
+            "the system has no certificate of an authority to trust for traces.endpoint: set \
+             traces.collector_ca to a PEM file of those that sign the collector's certificate"
+                .to_owned(),
+        ),
+        _ => Ok(roots),
+    }
 }
 
 /// Makes connections.

@@ -13,7 +13,7 @@
 //! | [`operation`] | the identities of the spans of an operation, derived from its id |
 //! | [`current`](mod@current) | the span of the task that runs |
 //! | [`span`] | a span that is recorded |
-//! | [`body`] | the body of a gRPC response, which has the status at its end |
+//! | [`body`] | the body of a gRPC response, and what is kept until its end |
 //! | [`client`] | calls with a span |
 //! | [`attributes`] | the names of all attributes |
 //! | [`recorder`] | where spans go, how many were dropped, and whether any are recorded |
