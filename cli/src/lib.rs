@@ -112,7 +112,7 @@ pub const EXIT_UNHEALTHY: u8 = 4;
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
     let arguments = match Arguments::try_parse_from(&arguments) {
         Ok(arguments) => arguments,
-        Err(error) => return misused(&error, usage::wants_json(&arguments)),
+        Err(error) => return misused(&error, berth_process::usage::wants_json(&arguments)),
     };
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .enable_all()

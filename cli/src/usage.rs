@@ -3,10 +3,8 @@
 //! clap has found most of it before a command begins; what takes more than one argument to see is
 //! found by the command, as [`Usage`].
 
-use std::ffi::OsString;
-
 use berth_domain::refusal::{Code, Refusal};
-use clap::error::ErrorKind;
+use berth_process::usage;
 
 /// The reason of wrong usage.
 pub const USAGE: &str = "USAGE";
@@ -27,29 +25,8 @@ impl Usage {
 /// Returns the refusal of arguments that clap refuses, in one line.
 #[must_use]
 pub fn refusal(error: &clap::Error) -> Refusal {
-    let text = match error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        // The rest is the help.
-        true => "a command is missing".to_owned(),
-        false => error.render().to_string(),
-    };
-    let message = text.strip_prefix("error: ").unwrap_or(&text);
-    let message = message.split("\n\nUsage:").next().unwrap_or_default();
-    let words: Vec<&str> = message.split_whitespace().collect();
-    Refusal::new(Code::InvalidArgument, USAGE, words.join(" "))
+    Refusal::new(Code::InvalidArgument, USAGE, usage::message(error))
         .with_hint("`--help` behind the command describes its arguments")
-}
-
-/// Returns whether arguments that clap refused request output for programs.
-#[must_use]
-pub fn wants_json(arguments: &[OsString]) -> bool {
-    let words: Vec<&str> = arguments.iter().filter_map(|word| word.to_str()).collect();
-    let apart = words
-        .windows(2)
-        .any(|pair| matches!(pair, ["-o" | "--output", "json"]));
-    apart
-        || words
-            .iter()
-            .any(|word| matches!(*word, "-ojson" | "-o=json" | "--output=json"))
 }
 
 #[cfg(test)]
@@ -80,22 +57,6 @@ mod tests {
             assert!(message.contains(part), "{line}: {message}");
             assert!(!message.contains('\n'), "{line}: {message}");
             assert!(!message.starts_with("error"), "{line}: {message}");
-        }
-    }
-
-    #[test]
-    fn programs_are_recognised() {
-        let words = |line: &str| line.split(' ').map(OsString::from).collect::<Vec<_>>();
-        for line in [
-            "berth -o json x",
-            "berth x --output json",
-            "berth x --output=json",
-            "berth -ojson",
-        ] {
-            assert!(wants_json(&words(line)), "{line}");
-        }
-        for line in ["berth", "berth -o table json", "berth vm show json"] {
-            assert!(!wants_json(&words(line)), "{line}");
         }
     }
 }

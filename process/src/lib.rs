@@ -21,6 +21,7 @@
 //! | [`metrics`] | metrics and health over HTTP, for those who watch a program |
 //! | [`server`] | the gRPC server that they all start from, and its reflection |
 //! | [`traces`] | whether and where traces are sent |
+//! | [`usage`] | wrong usage of a command line, for programs |
 //! | `wall_clock` | the wall clock of this machine |
 //! | [`run`] | from the command line to the exit status |
 //!
@@ -47,6 +48,7 @@ pub mod server;
 pub mod socket;
 pub mod terminal;
 pub mod traces;
+pub mod usage;
 mod wall_clock;
 
 pub use configuration::{Configuration, Faults};

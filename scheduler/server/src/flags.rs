@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use berth_placement_api::Profile;
 use berth_process::Faults;
 use berth_process::flags::{Common, replace, replace_some};
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::config::{Config, Start};
 use crate::moment::Moment;
@@ -69,12 +69,26 @@ pub enum Format {
     Json,
 }
 
+/// How a command prints.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct Output {
+    /// Print the result and a refusal for people or for programs
+    #[arg(
+        long,
+        short,
+        value_enum,
+        value_name = "FORMAT",
+        default_value = "table"
+    )]
+    output: Format,
+}
+
 impl Command {
     /// Returns for whom it prints.
     #[must_use]
     pub fn output(&self) -> Format {
         match self {
-            Self::Restore { output, .. } | Self::Recover { output, .. } => *output,
+            Self::Restore { output, .. } | Self::Recover { output, .. } => output.output,
         }
     }
 }
@@ -94,15 +108,9 @@ pub enum Command {
         /// end of the last file
         #[arg(long, value_name = "REVISION|TIME")]
         at: Option<Moment>,
-        /// Print the result and a refusal for people or for programs
-        #[arg(
-            long,
-            short,
-            value_enum,
-            value_name = "FORMAT",
-            default_value = "table"
-        )]
-        output: Format,
+        /// For whom it prints.
+        #[command(flatten)]
+        output: Output,
     },
     /// Make the first member of a new group of a member that has lost its quorum
     ///
@@ -121,15 +129,9 @@ pub enum Command {
         /// Make the new member in this directory; the old one stays as it is
         #[arg(long, value_name = "DIR")]
         into: Option<PathBuf>,
-        /// Print the result and a refusal for people or for programs
-        #[arg(
-            long,
-            short,
-            value_enum,
-            value_name = "FORMAT",
-            default_value = "table"
-        )]
-        output: Format,
+        /// For whom it prints.
+        #[command(flatten)]
+        output: Output,
     },
 }
 

@@ -6,6 +6,7 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use berth_process::usage;
 use clap::Parser as _;
 
 use crate::config::Config;
@@ -15,11 +16,18 @@ use crate::{new_group, server, stop};
 /// Runs a member from its command line; the first argument is the program's name.
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
     berth_process::secrecy::hide_files();
-    // A command line that cannot be parsed is reported below.
-    if let Ok(flags) = Flags::try_parse_from(&arguments)
-        && let Some(command) = &flags.command
-    {
-        return new_group::run(&flags, command);
+    match Flags::try_parse_from(&arguments) {
+        Ok(flags) => {
+            if let Some(command) = &flags.command {
+                return new_group::run(&flags, command);
+            }
+        }
+        // Only the commands print for programs.
+        Err(error) if error.use_stderr() && usage::wants_json(&arguments) => {
+            return new_group::misused(usage::message(&error));
+        }
+        // It is reported below.
+        Err(_) => {}
     }
     berth_process::main(
         arguments,

@@ -23,7 +23,7 @@ use berth_domain::version::ServiceVersion;
 use berth_process::{Failed, error_chain};
 
 use crate::config::{Addresses, Config};
-use crate::flags::{Command, Flags};
+use crate::flags::{Command, Flags, Format};
 use failure::wrong_use;
 use report::Report;
 
@@ -36,6 +36,11 @@ const NEXT: &str = concat!(
 /// Carries a command out, prints what came of it, and returns the exit status.
 pub(crate) fn run(flags: &Flags, command: &Command) -> ExitCode {
     report::show(execute(flags, command), command.output())
+}
+
+/// Prints for programs what is wrong with the arguments of a command, and returns the exit status.
+pub(crate) fn misused(why: String) -> ExitCode {
+    report::show(Err(failure::wrong_use(why)), Format::Json)
 }
 
 fn execute(flags: &Flags, command: &Command) -> Result<Report, Failed> {

@@ -4,7 +4,7 @@
 //! committed: one that was acknowledged to a client may be among them, and none that was acknowledged
 //! and that this member has is left out.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use berth_domain::recovery::Cause;
@@ -243,15 +243,26 @@ fn expect_apart(old: &Path, new: &Path) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Returns where a path leads: of what is there, without links.
+/// Returns where a path leads: of what is there, without links. What is missing has none, so that `..`
+/// leads back from it by name.
 fn without_links(path: &Path) -> PathBuf {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    for above in path.ancestors() {
-        if let (Ok(there), Ok(below)) = (above.canonicalize(), path.strip_prefix(above)) {
-            return there.join(below);
+    let mut led = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::ParentDir => {
+                led.pop();
+            }
+            Component::Prefix(_)
+            | Component::RootDir
+            | Component::CurDir
+            | Component::Normal(_) => {
+                led.push(component);
+                led = led.canonicalize().unwrap_or(led);
+            }
         }
     }
-    path
+    led
 }
 
 /// Refuses a new group while another member of the old one answers.
@@ -306,11 +317,14 @@ mod tests {
             old.join("a/b"),
             link.clone(),
             link.join("new/below"),
+            old.join("../old/new"),
+            folder.path().join("missing/../old/new"),
+            folder.path().join("missing/../link/new"),
         ] {
             assert!(expect_apart(&old, &within).is_err(), "{within:?}");
             assert!(expect_apart(&link, &within).is_err(), "{within:?}");
         }
-        for apart in ["new", "old-2", "older/old"] {
+        for apart in ["new", "old-2", "older/old", "old/../new"] {
             let apart = folder.path().join(apart);
             assert!(expect_apart(&old, &apart).is_ok(), "{apart:?}");
         }

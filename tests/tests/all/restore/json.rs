@@ -95,6 +95,15 @@ fn results_and_refusals_are_one_json_object() {
         "configuration",
     );
     cluster.schedulers[0].set("--listen", &address);
+    for wrong in [
+        &["restore"][..],
+        &["restore", &shown(&full), "--at", "yesterday"],
+        &["recover"],
+        &["recover", "--inspect", "--force-new-group", "--into", "/x"],
+        &["recover", "--nothing"],
+    ] {
+        refused(run(&cluster, wrong), 2, "configuration");
+    }
     assert!(fs::metadata(&directory).is_err(), "nothing was made");
     let restored = run(&cluster, &["restore", &shown(&full)])
         .json()
