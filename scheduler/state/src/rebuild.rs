@@ -11,7 +11,7 @@ use berth_domain::name::HostName;
 
 use crate::row::{Key, Row};
 use crate::state::State;
-use crate::transaction::{LeftNames, NoJournal, Transaction};
+use crate::transaction::Transaction;
 
 /// Why rows do not make a state.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -78,12 +78,7 @@ impl State {
     /// is for [`State::check`] to say.
     pub fn from_rows(rows: impl IntoIterator<Item = Row>) -> Result<Self, RebuildError> {
         let mut state = Self::new();
-        let mut tx = Transaction {
-            state: &mut state,
-            journal: NoJournal,
-            principal: "",
-            left_names: LeftNames::default(),
-        };
+        let mut tx = Transaction::unrecorded(&mut state);
         let mut seen = BTreeSet::new();
         let mut claims = Vec::new();
         for row in rows {

@@ -15,7 +15,7 @@ use berth_domain::version::ServiceVersion;
 use uuid::Uuid;
 
 use crate::state::State;
-use crate::transaction::{LeftNames, NoJournal, Transaction};
+use crate::transaction::{NoJournal, Transaction};
 
 /// What a state is recovered with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -237,7 +237,7 @@ impl State {
             return None;
         }
         let mut copy = self.clone();
-        Some(unrecorded(&mut copy).settle_recovery())
+        Some(Transaction::unrecorded(&mut copy).settle_recovery())
     }
 
     /// Returns the first state of a group that recovers with this one.
@@ -266,7 +266,7 @@ impl State {
             ended_at: None,
             volumes_follow_guests: true,
         });
-        unrecorded(&mut self).begin_recovery();
+        Transaction::unrecorded(&mut self).begin_recovery();
         self
     }
 }
@@ -275,15 +275,6 @@ impl State {
 pub(crate) fn is_dead(host: &Host) -> bool {
     let fenced = host.fenced.as_ref();
     fenced.is_some_and(|fenced| !fenced.reported_since)
-}
-
-fn unrecorded(state: &mut State) -> Transaction<'_, NoJournal> {
-    Transaction {
-        state,
-        journal: NoJournal,
-        principal: "",
-        left_names: LeftNames::default(),
-    }
 }
 
 /// Returns a generation that no client has seen.

@@ -114,6 +114,18 @@ pub(crate) struct Transaction<'s, J> {
     pub(crate) left_names: LeftNames,
 }
 
+impl<'s> Transaction<'s, NoJournal> {
+    /// Returns one of which nothing is recorded, as of a state that is made or tried out.
+    pub(crate) fn unrecorded(state: &'s mut State) -> Self {
+        Self {
+            state,
+            journal: NoJournal,
+            principal: "",
+            left_names: LeftNames::default(),
+        }
+    }
+}
+
 macro_rules! plain_table {
     ($put:ident, $take:ident, $table:ident, $variant:ident, $row:ty, $key:ty, $name:ident) => {
         pub(crate) fn $put(&mut self, row: $row) -> Arc<$row> {

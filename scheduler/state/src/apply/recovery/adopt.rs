@@ -20,7 +20,7 @@ use crate::recovery::{Conflict, Replaced, Settled, is_dead};
 use crate::refusals::precondition;
 use crate::request::CLUSTER_RESTORED;
 use crate::state::State;
-use crate::transaction::{Journal, LeftNames, NoJournal, Transaction};
+use crate::transaction::{Journal, Transaction};
 
 /// A guest that is not on a claim of its VM.
 pub(super) struct Stray {
@@ -294,12 +294,7 @@ pub(super) fn claims_in_the_way(
 /// Returns a state without a claim, in favour of a guest.
 fn without(state: &State, id: ClaimId, stray: &Stray) -> State {
     let mut state = state.clone();
-    let mut trial = Transaction {
-        state: &mut state,
-        journal: NoJournal,
-        principal: "",
-        left_names: LeftNames::default(),
-    };
+    let mut trial = Transaction::unrecorded(&mut state);
     trial.release(id);
     trial.take_back_erasures(&stray.seat.host, &stray.held());
     state

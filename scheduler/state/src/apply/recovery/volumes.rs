@@ -19,7 +19,7 @@ use super::adopt::{Stray, claims_in_the_way};
 use super::settle::Settling;
 use crate::recovery::Settled;
 use crate::state::State;
-use crate::transaction::{Journal, LeftNames, NoJournal, Transaction};
+use crate::transaction::{Journal, Transaction};
 
 /// The reason why a VM is in ERROR that gave up a volume to the guest of another one.
 pub(crate) const VOLUME_TAKEN: &str = "VOLUME_TAKEN";
@@ -116,12 +116,7 @@ impl<J: Journal> Transaction<'_, J> {
 /// Returns a state in which these VMs have given up the volumes of a guest.
 fn without_volumes(state: &State, owners: &[Arc<Vm>], stray: &Stray) -> State {
     let mut state = state.clone();
-    let mut trial = Transaction {
-        state: &mut state,
-        journal: NoJournal,
-        principal: "",
-        left_names: LeftNames::default(),
-    };
+    let mut trial = Transaction::unrecorded(&mut state);
     for owner in owners {
         let _ = trial.release_volumes(owner, stray);
     }
