@@ -79,7 +79,7 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                  its agent"
             );
             let name = format!("{}/pmem/{namespace}", resource("hosts", &host));
-            session.done(&name, "written off", sentence)
+            session.done(&name, "written_off", sentence)
         }
     }
 }

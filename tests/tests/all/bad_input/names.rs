@@ -190,3 +190,45 @@ fn unknown_names_are_told_by_every_verb() {
         .with_status(2)
         .saying(&["lsit"]);
 }
+
+/// Goal: a resource has one name, with its collection and without it, for the command that makes it, those
+/// that show it and the one that deletes it; and a deletion says for programs what is gone.
+#[test]
+fn a_name_is_the_same_with_its_collection() {
+    let host = Host::new("h1").with_volumes("sim", &["region0:4096@1"], "");
+    let cluster = Cluster::builder(PROGRAMS)
+        .schedulers(1)
+        .conductors(1)
+        .host(host)
+        .start();
+    cluster.pinned_flavor("one", 1);
+    let kinds: [(&str, &str, &[&str]); 6] = [
+        ("flavor", "flavors", &["--vcpus", "1", "--memory-mib", "64"]),
+        ("pci-alias", "pciAliases", &["--match", "vendor_id=8086"]),
+        ("server-group", "serverGroups", &["--policy", "affinity"]),
+        ("aggregate", "aggregates", &[]),
+        ("volume", "volumes", &["--size", "64M", "--wait"]),
+        (
+            "vm",
+            "vms",
+            &["--flavor", "one", "--kernel", "k", "--initrd", "i"],
+        ),
+    ];
+    for (kind, collection, options) in kinds {
+        let named = format!("{collection}/x-{kind}");
+        let short = format!("x-{kind}");
+        for (made, deleted) in [(&named, &short), (&short, &named)] {
+            cluster.run(&[&[kind, "create", made], options].concat());
+            let shown = [&named, &short].map(|name| cluster.json(&[kind, "show", name]));
+            assert_eq!(shown[0], shown[1], "{kind}");
+            let gone = cluster.json(&[kind, "delete", deleted]);
+            let prefix = format!("{collection}/");
+            let name = gone["name"].as_str();
+            assert!(
+                name.is_some_and(|name| name.starts_with(&prefix)),
+                "{gone:#}"
+            );
+            assert!(gone["result"].is_string(), "{gone:#}");
+        }
+    }
+}
