@@ -1,7 +1,6 @@
 //! `berth cluster`: looks at the schedulers and changes their membership.
 
 mod backup;
-mod others;
 mod recovery;
 mod upgrade;
 
@@ -17,6 +16,7 @@ use berth_proto::types::v1::ReadConsistency;
 use serde_json::json;
 
 use crate::arguments::Cluster as Verb;
+use crate::other_clusters::Other;
 use crate::session::{Session, request_id, resource, short};
 use crate::{all_pages, call, migration, output, read, revocation};
 
@@ -139,10 +139,8 @@ fn service_json(service: &Service) -> serde_json::Value {
 }
 
 async fn status(session: &mut Session) -> anyhow::Result<()> {
-    let others = match session.is_offline() {
-        true => Vec::new(),
-        false => others::leave_out(session).await,
-    };
+    // They are part of what is shown.
+    let others = session.look_for_clusters().await.others.clone();
     let request = GetClusterStatusRequest {};
     let mut status = read!(session, ClusterServiceClient, get_cluster_status, request)?;
     if status.leader_id == 0 && session.fall_back() {
@@ -155,12 +153,10 @@ async fn status(session: &mut Session) -> anyhow::Result<()> {
     let members = members_with_progress(&status, leader.as_ref());
     if session.json() {
         let mut value = as_json(&status, leader.as_ref(), &members, &services);
-        value["other_clusters"] = others.iter().map(others::Other::to_json).collect();
+        value["other_clusters"] = others.iter().map(Other::to_json).collect();
         return output::json(&value);
     }
-    if let Some(warning) = others::warning(&status.cluster_id, &others) {
-        output::message(warning);
-    }
+    session.report_clusters();
     output::fields(&[
         ("cluster", status.cluster_id.clone()),
         ("leader", leader_line(&status)),

@@ -30,6 +30,7 @@
 //!
 //! Invariant: this crate decides nothing; it sends requests, waits and shows.
 
+mod address;
 pub mod aggregate;
 pub mod arguments;
 pub mod audit;
@@ -55,6 +56,7 @@ pub mod memory;
 pub mod migration;
 pub mod offline;
 pub mod operation;
+mod other_clusters;
 pub mod output;
 pub mod pci_alias;
 mod pci_match;
@@ -234,7 +236,10 @@ fn session(arguments: &Arguments) -> anyhow::Result<Session> {
     );
     // A command that calls no server needs no certificates, whatever the environment sets.
     let tls = if alone { None } else { global.certificates()? };
-    let session = Session::with_certificates(&global.scheduler, global.output, tls)?;
+    let mut session = Session::with_certificates(&global.scheduler, global.output, tls)?;
+    if matches!(arguments.command, Command::Watch(_) | Command::Top(_)) {
+        session.follow_recoveries();
+    }
     Ok(session.with_reading(reading::reading(
         &arguments.command,
         global.stale,

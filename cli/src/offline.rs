@@ -14,11 +14,11 @@ use berth_domain::id::TimeMs;
 use berth_domain::refusal::{Code, Refusal};
 use berth_proto::client::Dialer;
 use berth_proto::consistency::{Consistency, ReadChannel};
+use berth_proto::for_cluster::MemberChannel;
 use berth_proto::status::from_status;
 use berth_tls::Expected;
 use prost_types::Timestamp;
 use serde_json::json;
-use tonic::transport::Channel;
 use tonic::{Response, Status};
 
 use crate::output::{self, Format};
@@ -34,7 +34,7 @@ const NOT_A_READ: &str = "BACKUP_NOT_A_READ";
 #[derive(Debug)]
 pub struct Offline {
     dialer: Dialer,
-    channel: Channel,
+    channel: MemberChannel,
     shown: Shown,
     /// What was done to the VM or host that it was loaded for.
     history: Option<SubjectHistory>,
@@ -83,7 +83,7 @@ impl Offline {
         shown: Shown,
     ) -> anyhow::Result<Self> {
         Ok(Self {
-            channel: dialer.channel(ADDRESS, Expected::AnyServer)?,
+            channel: dialer.channel(ADDRESS, Expected::AnyServer)?.into(),
             dialer,
             shown,
             history: None,

@@ -2,10 +2,8 @@
 //!
 //! Invariant: every refusal reaches the caller as a [`Refusal`], with its hosts, causes and hint.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::net::Ipv6Addr;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -15,25 +13,26 @@ use berth_domain::version::{Feature, ServiceVersion, TOO_OLD};
 use berth_proto::client::members::Learner;
 use berth_proto::client::own::OwnAnswer;
 use berth_proto::client::{self, Dialer, Policy, SchedulerChannel};
-use berth_proto::cluster::v1::ListServicesRequest;
 use berth_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
+use berth_proto::cluster::v1::{GetClusterStatusRequest, ListServicesRequest};
 use berth_proto::consistency::{Consistency, ReadChannel};
+use berth_proto::for_cluster::{ForCluster, MemberChannel};
 use berth_proto::status::{OUTCOME_UNKNOWN, from_status};
 use berth_tls::{Expected, Tls};
 use serde_json::json;
+use tokio::sync::OnceCell;
 use tokio::task::{AbortHandle, JoinSet};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Response, Status};
 
+use crate::address;
 use crate::offline::{self, Offline};
+use crate::other_clusters::{self, Chosen};
 use crate::output::{self, Format};
 use crate::remedies::with_hint;
 use crate::stale::{self, LEADER_PATIENCE, Reading, Source};
 use crate::trace_parent::{ConductorClient, TraceParent};
 use crate::usage::Usage;
-
-/// The port of a scheduler whose address names none, as in the examples of the documents.
-const SCHEDULER_PORT: u16 = 7100;
 
 /// The timeout of a connection to a conductor.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -46,9 +45,17 @@ const SILENCE_MAX: Duration = Duration::from_secs(2);
 /// operation, goes on when the only one that it was given is lost. A shorter one needs no more calls.
 const LEARNING_AFTER: Duration = Duration::from_secs(1);
 
+/// How long a command waits for what its schedulers answer before it chooses a cluster of them. One that
+/// answers later is refused by its cluster.
+const CHOICE_MAX: Duration = Duration::from_millis(200);
+
 /// The connections of a command to the cluster.
 pub struct Session {
     scheduler: SchedulerChannel,
+    /// The cluster that the command is for, chosen at the first call.
+    chosen: OnceCell<Chosen>,
+    /// Whether it goes on with a cluster that is recovered meanwhile.
+    follows_recoveries: bool,
     /// Learns further schedulers from the first call on; in memory only.
     learning: OnceLock<AbortHandle>,
     /// How the command reads.
@@ -86,7 +93,7 @@ impl Session {
             return Err(Usage(message.to_owned()).into());
         }
         let dialer = Dialer::new(tls);
-        let endpoints: Vec<String> = scheduler.iter().map(|a| url(&dialer, a)).collect();
+        let endpoints: Vec<String> = scheduler.iter().map(|a| address::url(&dialer, a)).collect();
         let policy = Policy {
             silence_max: SILENCE_MAX,
             ..Policy::default()
@@ -95,6 +102,8 @@ impl Session {
             scheduler: SchedulerChannel::new(endpoints)?
                 .with_policy(policy)
                 .with_dialer(dialer),
+            chosen: OnceCell::new(),
+            follows_recoveries: false,
             learning: OnceLock::new(),
             reading: Reading::default(),
             source: Mutex::default(),
@@ -152,12 +161,12 @@ impl Session {
     /// # Errors
     ///
     /// The scheduler's refusal, that no scheduler could be reached, or that the outcome is unknown.
-    pub async fn scheduler<T, F>(&self, call: impl Fn(Channel) -> F) -> Result<T, Refusal>
+    pub async fn scheduler<T, F>(&self, call: impl Fn(MemberChannel) -> F) -> Result<T, Refusal>
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
         self.check_may_change()?;
-        self.learning.get_or_init(|| self.start_learning());
+        self.begin().await;
         let response = self.scheduler.call(call).await;
         response.map_err(|status| with_hint(from_status(&status)))
     }
@@ -174,7 +183,7 @@ impl Session {
         if let Some(offline) = &self.offline {
             return offline.read(self.output, &call).await;
         }
-        self.learning.get_or_init(|| self.start_learning());
+        self.begin().await;
         // What belongs together is read at one scheduler.
         let is_begun = self.source().is_some();
         match self.reading {
@@ -198,11 +207,12 @@ impl Session {
     /// # Errors
     ///
     /// The scheduler's refusal, or that no scheduler could be reached.
-    pub async fn any<T, F>(&self, call: impl Fn(Channel) -> F) -> Result<T, Refusal>
+    pub async fn any<T, F>(&self, call: impl Fn(MemberChannel) -> F) -> Result<T, Refusal>
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
         self.check_running()?;
+        self.begin().await;
         let response = self.scheduler.read(call).await;
         response.map_err(|status| with_hint(from_status(&status)))
     }
@@ -294,7 +304,7 @@ impl Session {
     /// Returns the URL of a scheduler's address.
     #[must_use]
     pub fn url(&self, address: &str) -> String {
-        url(self.scheduler.dialer(), address)
+        address::url(self.scheduler.dialer(), address)
     }
 
     /// Returns the files that are read instead of schedulers, if they are.
@@ -328,6 +338,61 @@ impl Session {
             Reading::Stale | Reading::Revision(_) => Err(stale::not_a_read()),
             Reading::Leader | Reading::LeaderOrStale => Ok(()),
         }
+    }
+
+    /// Prepares the first call: chooses the cluster that the command is for.
+    async fn begin(&self) {
+        self.learning.get_or_init(|| self.start_learning());
+        if self.chosen.initialized() {
+            return;
+        }
+        self.choose(CHOICE_MAX).await;
+        self.report_clusters();
+    }
+
+    /// Chooses the cluster that the command is for, with more time than others have, and does not report it.
+    pub(crate) async fn look_for_clusters(&self) -> &Chosen {
+        self.choose(SILENCE_MAX).await
+    }
+
+    /// Reports which schedulers are left out, if any.
+    pub(crate) fn report_clusters(&self) {
+        if let Some(chosen) = self.chosen.get() {
+            other_clusters::report(chosen, self.output);
+        }
+    }
+
+    async fn choose(&self, within: Duration) -> &Chosen {
+        let look = || async {
+            if self.is_offline() || self.scheduler.configured().len() < 2 {
+                return Chosen::default();
+            }
+            let get_status = |channel| async move {
+                let request = GetClusterStatusRequest {};
+                ClusterServiceClient::new(channel)
+                    .get_cluster_status(request)
+                    .await
+            };
+            let chosen = other_clusters::choose(self.each(within, get_status).await);
+            for other in &chosen.others {
+                self.scheduler.leave_out(&other.address, true);
+            }
+            self.keep_to(&chosen.cluster_id);
+            chosen
+        };
+        self.chosen.get_or_init(look).await
+    }
+
+    /// Has every further call be for this cluster.
+    fn keep_to(&self, cluster_id: &str) {
+        if !self.follows_recoveries {
+            self.scheduler.keep_to(ForCluster::of(cluster_id));
+        }
+    }
+
+    /// Has a command that only shows what is go on with a cluster that is recovered meanwhile.
+    pub fn follow_recoveries(&mut self) {
+        self.follows_recoveries = true;
     }
 
     /// Learns the schedulers now: for a command that goes on for long.
@@ -368,19 +433,19 @@ impl Session {
     }
 
     /// Calls every configured scheduler at once, as each answers for itself, and returns the responses in the
-    /// order of the addresses; none of those that do not respond.
-    pub async fn each<T, F>(&self, call: impl Fn(Channel) -> F) -> Vec<(String, T)>
+    /// order of the addresses; none of those that do not respond within this time.
+    async fn each<T, F>(&self, within: Duration, call: impl Fn(Channel) -> F) -> Vec<(String, T)>
     where
         T: Send + 'static,
         F: Future<Output = Result<Response<T>, Status>> + Send + 'static,
     {
-        let dialer = self.scheduler.dialer();
+        let configured = self.scheduler.configured();
         let mut calls = JoinSet::new();
-        for (at, address) in self.scheduler.configured().iter().enumerate() {
-            let Ok(channel) = dialer.channel(address, Expected::Scheduler) else {
+        for (at, address) in configured.iter().enumerate() {
+            let Ok(channel) = self.scheduler.channel_to(address) else {
                 continue;
             };
-            let response = tokio::time::timeout(SILENCE_MAX, call(channel));
+            let response = tokio::time::timeout(within, call(channel));
             calls.spawn(async move { (at, response.await) });
         }
         let mut responses = BTreeMap::new();
@@ -389,16 +454,10 @@ impl Session {
                 responses.insert(at, response.into_inner());
             }
         }
-        let configured = self.scheduler.configured();
         let responses = responses.into_iter();
         responses
             .map(|(at, response)| (configured[at].clone(), response))
             .collect()
-    }
-
-    /// Calls a configured scheduler no more, unless there is no other.
-    pub fn leave_out(&self, address: &str) {
-        self.scheduler.leave_out(address, true);
     }
 
     /// Returns a client of a conductor: of those that registered, the first that can be reached.
@@ -422,16 +481,17 @@ impl Session {
     ) -> Result<ConductorClient, Refusal> {
         self.check_may_change()?;
         let list = ListServicesRequest::default();
-        let services = self
+        let listed = self
             .read(|channel| {
                 let list = list.clone();
                 async move { ClusterServiceClient::new(channel).list_services(list).await }
             })
-            .await?
-            .services;
+            .await?;
+        // A conductor that has gone over to another cluster refuses what it would do there.
+        self.keep_to(&listed.cluster_id);
         let mut tried = Vec::new();
         let mut too_old = Vec::new();
-        for service in services {
+        for service in listed.services {
             let version = ServiceVersion::from_wire(service.service_version);
             if let Some(Err(old)) = feature.map(|feature| feature.gate_host(version)) {
                 too_old.push(format!("{} is at {old}", short(&service.name)));
@@ -441,7 +501,10 @@ impl Session {
             let connector = self.scheduler.dialer().connector(expected, CONNECT_TIMEOUT);
             let why = match Endpoint::from_shared(service.address.clone()) {
                 Ok(endpoint) => match endpoint.connect_with_connector(connector).await {
-                    Ok(channel) => return Ok(TraceParent::of_environment().over(channel)),
+                    Ok(channel) => {
+                        let channel = self.scheduler.cluster().over(channel);
+                        return Ok(TraceParent::of_environment().over(channel));
+                    }
                     Err(error) => chain_end(&error),
                 },
                 Err(error) => error.to_string(),
@@ -463,12 +526,6 @@ impl Drop for Session {
             learning.abort();
         }
     }
-}
-
-/// Returns an address as it is given on the command line.
-#[must_use]
-pub fn without_scheme(address: &str) -> &str {
-    address.rsplit("://").next().unwrap_or(address)
 }
 
 /// Returns why a stream ended. A connection that was cut is as good as a member that went away.
@@ -551,28 +608,6 @@ fn no_conductor(tried: &[String]) -> Refusal {
 /// Returns what broke a connection in the first place.
 fn chain_end(error: &dyn std::error::Error) -> String {
     error.source().map_or_else(|| error.to_string(), chain_end)
-}
-
-/// Returns the address with a scheme.
-fn url(dialer: &Dialer, address: &str) -> String {
-    let address = address.trim();
-    if address.contains("://") {
-        address.to_owned()
-    } else {
-        dialer.url(&with_port(address))
-    }
-}
-
-/// Returns an address with a port: the schedulers' usual one, if it has none.
-fn with_port(address: &str) -> Cow<'_, str> {
-    if address.parse::<Ipv6Addr>().is_ok() {
-        return format!("[{address}]:{SCHEDULER_PORT}").into();
-    }
-    let behind_literal = address.rsplit(']').next().unwrap_or_default();
-    match behind_literal.contains(':') || address.is_empty() {
-        true => address.into(),
-        false => format!("{address}:{SCHEDULER_PORT}").into(),
-    }
 }
 
 /// Returns a resource name, as `hosts/h1` for `h1` and for `hosts/h1`.
@@ -659,27 +694,5 @@ pub fn creator(ownership: &Ownership) -> String {
     match &*ownership.creator {
         "" => "-".to_owned(),
         creator => creator.to_owned(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Goal: an address without a port is one of a scheduler, and no other changes.
-    #[test]
-    fn a_missing_port_is_the_schedulers() {
-        let dialer = Dialer::new(None);
-        for (address, expected) in [
-            ("m1", "http://m1:7100"),
-            (" 10.0.0.1 ", "http://10.0.0.1:7100"),
-            ("::1", "http://[::1]:7100"),
-            ("[::1]", "http://[::1]:7100"),
-            ("[::1]:7200", "http://[::1]:7200"),
-            ("m1:7200", "http://m1:7200"),
-            ("http://m1", "http://m1"),
-        ] {
-            assert_eq!(url(&dialer, address), expected, "{address}");
-        }
     }
 }

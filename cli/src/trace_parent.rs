@@ -6,18 +6,18 @@
 //! program.
 
 use berth_proto::conductor::v1::conductor_service_client::ConductorServiceClient;
+use berth_proto::for_cluster::MemberChannel;
 use berth_traces::context::{HEADER, SpanContext};
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
 use tonic::service::interceptor::InterceptedService;
-use tonic::transport::Channel;
 use tonic::{Request, Status};
 
 /// The environment variable.
 const VARIABLE: &str = "TRACEPARENT";
 
 /// A client of a conductor.
-pub type ConductorClient = ConductorServiceClient<InterceptedService<Channel, TraceParent>>;
+pub type ConductorClient = ConductorServiceClient<InterceptedService<MemberChannel, TraceParent>>;
 
 /// The span that the calls of a command are children of.
 #[derive(Clone, Debug, Default)]
@@ -37,7 +37,7 @@ impl TraceParent {
 
     /// Returns a client whose calls belong to the trace.
     #[must_use]
-    pub fn over(self, channel: Channel) -> ConductorClient {
+    pub fn over(self, channel: MemberChannel) -> ConductorClient {
         ConductorServiceClient::with_interceptor(channel, self)
     }
 }

@@ -27,6 +27,7 @@ use tokio::time::Instant;
 use tonic::transport::Channel;
 use tonic::{Response, Status};
 
+use crate::for_cluster::{self, ForCluster, MemberChannel};
 use crate::status;
 use berth_tls::Expected;
 pub use dialer::Dialer;
@@ -149,6 +150,8 @@ struct Shared {
     learnt: Vec<String>,
     /// Those that are not tried: they belong to a cluster that is not to be followed.
     left_out: BTreeSet<String>,
+    /// The cluster that calls are for, where one was chosen.
+    cluster: ForCluster,
     /// One connection per address, made when it is needed, with the generation of its certificates.
     channels: BTreeMap<String, (u64, Channel)>,
 }
@@ -175,6 +178,7 @@ impl SchedulerChannel {
                 current,
                 learnt: Vec::new(),
                 left_out: BTreeSet::new(),
+                cluster: ForCluster::default(),
                 channels: BTreeMap::new(),
             })),
             configured: endpoints,
@@ -249,6 +253,17 @@ impl SchedulerChannel {
         }
     }
 
+    /// Has all further calls be for this cluster: schedulers of others refuse them, and are left out then.
+    pub fn keep_to(&self, cluster: ForCluster) {
+        self.lock().cluster = cluster;
+    }
+
+    /// Returns the cluster that calls are for.
+    #[must_use]
+    pub fn cluster(&self) -> ForCluster {
+        self.lock().cluster.clone()
+    }
+
     /// Replaces the learnt endpoints. Those that are none are left out.
     fn learn(&self, mut endpoints: Vec<String>) {
         endpoints.retain(|endpoint| check_address(endpoint).is_ok());
@@ -302,7 +317,7 @@ impl SchedulerChannel {
     /// [`OUTCOME_UNKNOWN`](crate::status::OUTCOME_UNKNOWN) where one may have been carried out.
     pub async fn call<T, F, Fut>(&self, call: F) -> Result<T, Status>
     where
-        F: FnMut(Channel) -> Fut,
+        F: FnMut(MemberChannel) -> Fut,
         Fut: Future<Output = Result<Response<T>, Status>>,
     {
         let given_up = match self.attempt(call).await {
@@ -322,7 +337,7 @@ impl SchedulerChannel {
     /// What the leader answered; or, once the policy is exhausted, why the last attempt failed.
     pub async fn read<T, F, Fut>(&self, call: F) -> Result<T, Status>
     where
-        F: FnMut(Channel) -> Fut,
+        F: FnMut(MemberChannel) -> Fut,
         Fut: Future<Output = Result<Response<T>, Status>>,
     {
         let answer = self.attempt(call).await;
@@ -332,7 +347,7 @@ impl SchedulerChannel {
     /// Makes attempts until the policy is exhausted or one is answered.
     async fn attempt<T, F, Fut>(&self, mut call: F) -> Result<Result<T, Status>, GivenUp>
     where
-        F: FnMut(Channel) -> Fut,
+        F: FnMut(MemberChannel) -> Fut,
         Fut: Future<Output = Result<Response<T>, Status>>,
     {
         let started = Instant::now();
@@ -344,7 +359,7 @@ impl SchedulerChannel {
         let mut last = None;
         let mut in_doubt = false;
         for _ in 0..self.policy.attempts_max.max(1) {
-            let channel = match self.channel_to(&address) {
+            let channel = match self.member_channel_to(&address) {
                 Ok(channel) => channel,
                 Err(status) => return Ok(Err(status)),
             };
@@ -360,7 +375,15 @@ impl SchedulerChannel {
                 }
                 Err(status) => status,
             };
-            let hint = match follow(&status) {
+            let hint = match self.follow(&status) {
+                Follow::OtherCluster if self.is_last(&address) => {
+                    let refusal = status::from_status(&status);
+                    return Err(GivenUp { refusal, in_doubt });
+                }
+                Follow::OtherCluster => {
+                    self.leave_out(&address, true);
+                    None
+                }
                 Follow::Answered => {
                     self.lock().current = address;
                     return Ok(Err(status));
@@ -410,6 +433,9 @@ impl SchedulerChannel {
     }
 
     fn exhausted(&self, last: Option<Status>, silent: &Silent) -> Refusal {
+        if let Some(other) = last.as_ref().filter(|status| for_cluster::is_other(status)) {
+            return status::from_status(other);
+        }
         let endpoints = self.endpoints();
         let is_silent = silent.is_of_all(&endpoints);
         let endpoints = endpoints.join(", ");
@@ -431,7 +457,31 @@ impl SchedulerChannel {
         refusal
     }
 
-    fn channel_to(&self, address: &str) -> Result<Channel, Status> {
+    fn follow(&self, status: &Status) -> Follow {
+        // A single request may be for another cluster than the others of a program.
+        match for_cluster::is_other(status) && self.cluster().is_one() {
+            true => Follow::OtherCluster,
+            false => follow(status),
+        }
+    }
+
+    /// Returns whether there is no endpoint but this one that is tried.
+    fn is_last(&self, address: &str) -> bool {
+        self.endpoints().iter().all(|endpoint| endpoint == address)
+    }
+
+    /// Returns a channel whose calls are for the chosen cluster.
+    fn member_channel_to(&self, address: &str) -> Result<MemberChannel, Status> {
+        let channel = self.channel_to(address)?;
+        Ok(self.cluster().over(channel))
+    }
+
+    /// Returns the connection to an address, for calls to whichever cluster is there.
+    ///
+    /// # Errors
+    ///
+    /// When the address is not a URL with a host.
+    pub fn channel_to(&self, address: &str) -> Result<Channel, Status> {
         let generation = self.dialer.generation();
         let mut shared = self.lock();
         if let Some((made, channel)) = shared.channels.get(address)
@@ -498,6 +548,8 @@ impl Silent {
 enum Follow {
     /// It was answered by one that may answer.
     Answered,
+    /// It was refused by one of another cluster than it is for.
+    OtherCluster,
     /// It is to be repeated, with the leader's address if that is known.
     Elsewhere(Option<String>),
 }
@@ -775,12 +827,12 @@ mod tests {
         };
         let scheduler = SchedulerChannel::new(closed.clone()).unwrap();
         let scheduler = scheduler.with_policy(policy);
-        let ask = |channel| async move {
+        let ask = |channel: MemberChannel| async move {
             let request = crate::cluster::v1::GetClusterStatusRequest {};
             let mut client = ClusterServiceClient::new(channel);
             client.get_cluster_status(request).await
         };
-        let unsent = ask(channel(&closed[0]).unwrap()).await.unwrap_err();
+        let unsent = ask(channel(&closed[0]).unwrap().into()).await.unwrap_err();
         assert!(is_unanswered(&unsent) && is_unsent(&unsent), "{unsent:?}");
         let refusal = status::from_status(&scheduler.call(ask).await.unwrap_err());
         assert_eq!(refusal.reason, UNREACHABLE);

@@ -18,8 +18,9 @@ use std::time::Duration;
 use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
 use tonic::service::Interceptor;
 use tonic::service::interceptor::InterceptedService;
-use tonic::transport::Channel;
 use tonic::{Request, Status};
+
+use crate::for_cluster::MemberChannel;
 
 /// The key of the consistency of a request.
 pub const CONSISTENCY: &str = "x-berth-consistency";
@@ -81,7 +82,7 @@ impl Consistency {
 
     /// Returns a channel whose calls have this consistency.
     #[must_use]
-    pub fn over(self, channel: Channel) -> ReadChannel {
+    pub fn over(self, channel: MemberChannel) -> ReadChannel {
         InterceptedService::new(channel, self)
     }
 }
@@ -94,7 +95,7 @@ fn revision(text: &[u8]) -> Option<u64> {
 }
 
 /// A channel whose calls have a consistency.
-pub type ReadChannel = InterceptedService<Channel, Consistency>;
+pub type ReadChannel = InterceptedService<MemberChannel, Consistency>;
 
 impl Interceptor for Consistency {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {

@@ -15,8 +15,9 @@ use tokio::sync::mpsc::Sender;
 use tonic::Streaming;
 
 use super::update::Update;
+use crate::address::without_scheme;
 use crate::read;
-use crate::session::{Session, ended, without_scheme};
+use crate::session::{Session, ended};
 
 /// The longest silence of a stream that is alive.
 const SILENCE_MAX: Duration = Duration::from_secs(12);

@@ -24,6 +24,7 @@ use berth_proto::cluster::v1::{
 };
 use berth_proto::convert::operation::Advance;
 use berth_proto::convert::{Invalid, ResourceName as _, field};
+use berth_proto::for_cluster::ForCluster;
 use berth_proto::host::v1::host_service_client::HostServiceClient;
 use berth_proto::host::v1::{
     FenceHostRequest, GetHostRequest, ListHostsRequest, VerifyFenceRequest,
@@ -94,6 +95,8 @@ pub(crate) struct Scheduler {
     version: ServiceVersion,
     /// The principal on whose behalf it calls; the conductor itself if absent.
     on_behalf_of: Option<MetadataValue<Ascii>>,
+    /// The cluster that the request is for.
+    cluster: ForCluster,
     /// What was granted with the operations that were read.
     grants: Grants,
 }
@@ -182,24 +185,28 @@ impl Scheduler {
             lease_ttl,
             version,
             on_behalf_of: None,
+            cluster: ForCluster::default(),
             grants: Grants::default(),
         }
     }
 
-    /// Returns the same client, which calls on behalf of the caller of a request.
+    /// Returns the same client, which calls on behalf of the caller of a request, and has schedulers of
+    /// another cluster than it is for refuse it.
     pub(crate) fn for_user<T>(&self, request: &Request<T>) -> Self {
         let principal = access::principal(request);
         let is_known = principal != access::UNVERIFIED;
         Self {
             // What a principal is made of stands in metadata as it is.
             on_behalf_of: principal.parse().ok().filter(|_| is_known),
+            cluster: ForCluster::of_request(request),
             ..self.clone()
         }
     }
 
-    /// Adds to a request the principal on whose behalf it is made.
+    /// Adds to a request the principal on whose behalf it is made, and the cluster that it is for.
     fn for_whom<T>(&self, message: T) -> Request<T> {
         let mut request = Request::new(message);
+        self.cluster.add_to(&mut request);
         if let Some(principal) = &self.on_behalf_of {
             let metadata = request.metadata_mut();
             metadata.insert(access::ON_BEHALF_OF, principal.clone());

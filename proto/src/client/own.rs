@@ -8,7 +8,7 @@ use std::time::Duration;
 use berth_domain::refusal::Refusal;
 use tonic::{Response, Status};
 
-use super::{Follow, SchedulerChannel, Silent, follow};
+use super::{Follow, SchedulerChannel, Silent};
 use crate::consistency::{Consistency, ReadChannel, Staleness};
 use crate::status;
 
@@ -78,7 +78,7 @@ impl SchedulerChannel {
         let mut silent = Silent::default();
         let mut last = None;
         for address in self.endpoints_from_current() {
-            let channel = self.channel_to(&address);
+            let channel = self.member_channel_to(&address);
             let channel = channel.map_err(|status| status::from_status(&status))?;
             let call = call(consistency.over(channel));
             let Ok(answer) = tokio::time::timeout(timeout, call).await else {
@@ -91,10 +91,13 @@ impl SchedulerChannel {
                     (Ok(response.into_inner()), staleness)
                 }
                 Err(status) => {
-                    if let Follow::Elsewhere(_) = follow(&status) {
-                        silent.note(&address, &status);
-                        last = Some(status);
-                        continue;
+                    match self.follow(&status) {
+                        Follow::Elsewhere(_) | Follow::OtherCluster => {
+                            silent.note(&address, &status);
+                            last = Some(status);
+                            continue;
+                        }
+                        Follow::Answered => {}
                     }
                     let staleness = Staleness::read(status.metadata());
                     (Err(status), staleness)

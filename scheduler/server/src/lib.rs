@@ -30,6 +30,7 @@
 //! | [`stop`] | why a member does not start or stops by itself, and what to do about it |
 //! | [`history`], [`moment`] | the state at a moment, from backups |
 //! | [`reader`] | the services that read, over such a state and without a cluster |
+//! | `other_cluster` | refuses requests that are for another cluster |
 //! | `past`, `earlier` | reads at an earlier revision of a member, and why there is none |
 //! | `routes` | the services that clients call, as one router |
 //! | [`server`], [`process`] | the whole member, inside a process or as one |
@@ -64,6 +65,7 @@ mod metrics;
 pub mod moment;
 mod new_group;
 mod operation_spans;
+mod other_cluster;
 mod outdated;
 mod parallel_check;
 mod past;

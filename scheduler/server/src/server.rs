@@ -61,7 +61,7 @@ use crate::metrics::{Metrics, Watched};
 use crate::service::{Context, Setup, StaleReads, Urls, revoked_since};
 use crate::{
     dead_members, duties, expelled, freshness, health, invariants, leadership, member,
-    operation_spans, outdated, past, placement, routes,
+    operation_spans, other_cluster, outdated, past, placement, routes,
 };
 
 /// The descriptors are those of all programs; only what is served here is listed.
@@ -366,8 +366,9 @@ impl Scheduler {
             watch(listener, self.tls.clone(), watched, &self.config, &closing)
         });
         let past = past::Layer::new(context.clone());
+        let of_cluster = other_cluster::Layer::new(context.cluster_id());
         let routes = routes.into_axum_router().layer(StaleReads(context));
-        let routes = routes.layer(past);
+        let routes = routes.layer(past).layer(of_cluster);
         let routes = Routes::from(routes);
         let incoming = server::incoming(self.listener, self.tls, Protocol::Grpc);
         let closed = closing.clone().cancelled_owned();

@@ -11,6 +11,7 @@ use berth_proto::csi::v1::node_client::NodeClient;
 use berth_proto::csi::v1::volume_capability::access_mode::Mode;
 use berth_proto::csi::v1::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
 use berth_proto::csi::v1::{self, CapacityRange, Topology, Volume, VolumeCapability};
+use berth_proto::for_cluster::MemberChannel;
 use tokio::runtime::Runtime;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Response, Status};
@@ -343,7 +344,7 @@ impl Cluster {
     /// When there is no room for a runtime.
     pub fn at_scheduler<T, F, Fut>(&self, call: F) -> Result<T, Status>
     where
-        F: FnMut(Channel) -> Fut,
+        F: FnMut(MemberChannel) -> Fut,
         Fut: Future<Output = Result<Response<T>, Status>>,
     {
         let addresses = self

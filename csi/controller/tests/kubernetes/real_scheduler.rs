@@ -1,9 +1,9 @@
 //! With Berth's own scheduler at the other end: its packing, its sentences, its claims.
 
+use berth_proto::for_cluster::MemberChannel;
 use berth_proto::volume::v1::CreateVolumeRequest;
 use berth_proto::volume::v1::volume_service_client::VolumeServiceClient;
 use serde_json::json;
-use tonic::transport::Channel;
 
 use crate::support::real::RealScheduler;
 use crate::support::{GIB, Place, claim, of_claim, pod};
@@ -52,7 +52,7 @@ async fn volumes_are_packed_and_claims_count() {
         requisite_hosts: vec!["hosts/two".into()],
         ..CreateVolumeRequest::default()
     };
-    let create = |channel: Channel| {
+    let create = |channel: MemberChannel| {
         let request = request.clone();
         async move {
             VolumeServiceClient::new(channel)

@@ -504,6 +504,7 @@ impl ClusterService for ClusterApi {
             services: services.iter().map(|service| (&**service).into()).collect(),
             next_page_token,
             revision: state.revision(),
+            cluster_id: self.0.cluster_id().to_owned(),
         }))
     }
 }

@@ -155,7 +155,8 @@ async fn the_audit_tells_what_was_decided_and_why() {
             name,
             ..GetAuditEntryRequest::default()
         };
-        audit(&channel).get_audit_entry(request).await
+        let mut client = AuditServiceClient::new(channel);
+        client.get_audit_entry(request).await
     });
     let again = again
         .await

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use berth_process::Listening;
 use berth_proto::client::SchedulerChannel;
+use berth_proto::for_cluster::MemberChannel;
 use berth_proto::host::v1::host_service_client::HostServiceClient;
 use berth_proto::host::v1::{HostReport, RegisterHostRequest};
 use berth_proto::types::v1::{CellDistances, HostCell, HostTopology, PagePool};
@@ -12,7 +13,6 @@ use berth_scheduler::{Config, Scheduler, Start};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use tonic::transport::Channel;
 
 pub(crate) struct RealScheduler {
     pub(crate) channel: SchedulerChannel,
@@ -60,7 +60,7 @@ impl RealScheduler {
     /// Registers a host with regions for logical volumes, each of so many bytes.
     pub(crate) async fn register(&self, name: &str, regions: &[u64]) {
         let request = host(name, regions);
-        let call = |channel: Channel| {
+        let call = |channel: MemberChannel| {
             let request = request.clone();
             async move { HostServiceClient::new(channel).register_host(request).await }
         };

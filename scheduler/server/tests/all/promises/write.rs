@@ -8,6 +8,7 @@ use std::time::Duration;
 use berth_domain::id::{ConsumerId, ProviderId};
 use berth_domain::resource::Trait;
 use berth_proto::client::SchedulerChannel;
+use berth_proto::for_cluster::MemberChannel;
 use berth_proto::placement::v1::catalog_service_client::CatalogServiceClient;
 use berth_proto::placement::v1::placement_service_client::PlacementServiceClient;
 use berth_proto::placement::v1::{
@@ -17,7 +18,6 @@ use berth_proto::placement::v1::{
 use berth_proto::status::refusal_of;
 use berth_state::State;
 use serde_json::{Value, json};
-use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
 use uuid::Uuid;
 
@@ -207,10 +207,11 @@ impl Write {
 
     async fn call(
         self,
-        channel: Channel,
+        channel: impl Into<MemberChannel>,
         request_id: &str,
         deadline: Option<Duration>,
     ) -> Result<Response<()>, Status> {
+        let channel = channel.into();
         let request_id = request_id.to_owned();
         match self.kind {
             Kind::Trait => {

@@ -1,8 +1,8 @@
 //! Calls of any method by its path, with messages as bytes.
 
 use berth_proto::consistency::{CONSISTENCY, Consistency, Staleness};
+use berth_proto::for_cluster::{ForCluster, MemberChannel};
 use berth_proto::raw::Raw;
-use tonic::transport::Channel;
 use tonic::{Request, Status};
 
 use super::case;
@@ -46,13 +46,26 @@ async fn call_with(
     call_over(channel, path, request, consistency).await
 }
 
+/// Calls a method of one member, for a cluster.
+pub(super) async fn call_for(
+    address: &str,
+    path: &str,
+    request: &[u8],
+    cluster: &ForCluster,
+) -> Answer {
+    let channel = connect(&format!("http://{address}")).await;
+    let (answer, _) = call_over(cluster.over(channel), path, request, None).await;
+    answer
+}
+
 /// Calls a method over a channel.
 pub(super) async fn call_over(
-    channel: Channel,
+    channel: impl Into<MemberChannel>,
     path: &str,
     request: &[u8],
     consistency: Option<Consistency>,
 ) -> (Answer, Option<Staleness>) {
+    let channel: MemberChannel = channel.into();
     let mut grpc = tonic::client::Grpc::new(channel);
     grpc.ready().await.expect("a member");
     let path_and_query = path.parse().expect("a path");

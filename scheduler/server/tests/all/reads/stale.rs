@@ -9,8 +9,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use berth_proto::client::SchedulerChannel;
+use berth_proto::cluster::v1::GetClusterStatusResponse;
 use berth_proto::consistency::Staleness;
 use berth_proto::event::v1::WatchRequest;
+use berth_proto::for_cluster::ForCluster;
 use berth_proto::host::v1::ListMemorySignalsResponse;
 use berth_proto::operation::v1::{GetOperationRequest, GetOperationResponse};
 use berth_proto::planner::v1::{GetScoreRequest, GetScoreResponse};
@@ -38,6 +40,7 @@ pub(super) const OF_LEADER: &str = "/berth.audit.v1.AuditService/ListRefusals";
 /// A wait whose answer is not of the replicated state.
 const WAIT_LEADER: &str = "/berth.cluster.v1.ClusterService/WaitLeader";
 
+const STATUS: &str = "/berth.cluster.v1.ClusterService/GetClusterStatus";
 const GET_OPERATION: &str = "/berth.operation.v1.OperationService/GetOperation";
 const LIST_SIGNALS: &str = "/berth.host.v1.HostService/ListMemorySignals";
 const GET_SCORE: &str = "/berth.planner.v1.PlannerService/GetScore";
@@ -115,6 +118,7 @@ async fn a_stale_answer_of_members_in_step_is_the_linearizable_one() {
     }
     refusals_are_of_the_leader(&world, leader).await;
     writes_are_refused(&world).await;
+    other_clusters_are_refused(&world).await;
     unknown_at_followers(&world).await;
     grants_are_of_the_leases_that_hold(&world, leader).await;
 }
@@ -177,6 +181,31 @@ async fn writes_are_refused(world: &World) {
     }
     println!("{refused} methods refuse a stale call");
     assert!(refused > 60, "{refused}");
+}
+
+/// Goal: no method of any service is carried out for a request that is for another cluster. Method: empty
+/// requests, with the id of another cluster and of this one.
+async fn other_clusters_are_refused(world: &World) {
+    let address = &world.trio.grpc[0];
+    let (messages, _) = raw::call(address, STATUS, &[]).await;
+    let status = GetClusterStatusResponse::decode(&*messages[0]).expect("a status");
+    let other = ForCluster::of("5c4f5ba0-73a4-4a5b-9b6e-8d7a61f0be3c");
+    for path in case::methods() {
+        let (messages, end) = raw::call_for(address, &path, &[], &other).await;
+        let refused = end.expect_err(&path);
+        assert_eq!(messages.len(), 0, "{path}");
+        assert_eq!(
+            from_status(&refused).reason,
+            "OTHER_CLUSTER",
+            "{path}: {refused:?}"
+        );
+        for id in [&*status.cluster_id, "5c4f5ba0"] {
+            assert!(refused.message().contains(id), "{path}: {refused:?}");
+        }
+    }
+    let own = ForCluster::of(&status.cluster_id);
+    let (_, end) = raw::call_for(address, STATUS, &[], &own).await;
+    end.expect("a status");
 }
 
 /// Goal: what agents report to the leader is known there, and unknown, not 0, elsewhere.

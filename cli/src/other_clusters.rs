@@ -1,52 +1,45 @@
 //! Schedulers of several clusters among the addresses of a command, as after a restore while members of the
 //! old group still run, or where a client names the old ones.
 //!
-//! Invariant: what is shown is of one cluster. Of a cluster and one that was recovered from it the recovered
-//! one is shown; of others that of the first address at which a scheduler answers.
+//! Invariant: a command is carried out in one cluster, or shows one. Of a cluster and one that was recovered
+//! from it that is the recovered one; of others that of the first address at which a scheduler answers.
 
 use berth_domain::recovery::era_of;
-use berth_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
-use berth_proto::cluster::v1::{GetClusterStatusRequest, GetClusterStatusResponse};
+use berth_proto::cluster::v1::GetClusterStatusResponse;
 use serde_json::{Value, json};
 
-use crate::output::Lines;
-use crate::session::{Session, without_scheme};
+use crate::address::without_scheme;
+use crate::output::{self, Format, Lines};
 
-/// A scheduler of another cluster than the one that is shown.
+/// The cluster that a command is for, of those whose schedulers answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Chosen {
+    /// Its id; empty if no scheduler answers, or one alone is named.
+    pub(crate) cluster_id: String,
+    /// The schedulers of other clusters.
+    pub(crate) others: Vec<Other>,
+}
+
+/// A scheduler of another cluster than the one that the command is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Other {
+pub(crate) struct Other {
     /// Its address, as it was given.
-    address: String,
+    pub(crate) address: String,
     cluster_id: String,
-    /// Whether its cluster has been recovered less often than the one that is shown: it may be what that
+    /// Whether its cluster has been recovered less often than the one that the command is for: it may be what that
     /// one was recovered from, which no scheduler knows.
     is_earlier: bool,
 }
 
 impl Other {
-    pub(super) fn to_json(&self) -> Value {
+    pub(crate) fn to_json(&self) -> Value {
         json!({"address": without_scheme(&self.address), "cluster_id": self.cluster_id,
                "fewer_recoveries": self.is_earlier})
     }
 }
 
-/// Leaves out the schedulers of all clusters but one, and returns them.
-pub(super) async fn leave_out(session: &Session) -> Vec<Other> {
-    let get_status = |channel| async move {
-        let request = GetClusterStatusRequest {};
-        ClusterServiceClient::new(channel)
-            .get_cluster_status(request)
-            .await
-    };
-    let others = apart(session.each(get_status).await);
-    for other in &others {
-        session.leave_out(&other.address);
-    }
-    others
-}
-
-/// Returns those of other clusters than the one that is to be shown, of what schedulers answer.
-fn apart(answers: Vec<(String, GetClusterStatusResponse)>) -> Vec<Other> {
+/// Chooses a cluster, of what schedulers answer.
+pub(crate) fn choose(answers: Vec<(String, GetClusterStatusResponse)>) -> Chosen {
     let members = || {
         answers
             .iter()
@@ -54,22 +47,40 @@ fn apart(answers: Vec<(String, GetClusterStatusResponse)>) -> Vec<Other> {
     };
     let era = |status: &GetClusterStatusResponse| era_of(status.applied_index);
     let latest = members().map(|(_, status)| era(status)).max();
-    let Some(latest) = latest else {
-        return Vec::new();
+    let chosen = latest.and_then(|latest| members().find(|(_, status)| era(status) == latest));
+    let Some((_, chosen)) = chosen else {
+        return Chosen::default();
     };
-    let shown = members().find(|(_, status)| era(status) == latest);
-    let shown = shown.map_or("", |(_, status)| &status.cluster_id);
-    let others = members().filter(|(_, status)| status.cluster_id != shown);
+    let others = members().filter(|(_, status)| status.cluster_id != chosen.cluster_id);
     let others = others.map(|(address, status)| Other {
         address: address.clone(),
         cluster_id: status.cluster_id.clone(),
-        is_earlier: era(status) < latest,
+        is_earlier: era(status) < era(chosen),
     });
-    others.collect()
+    Chosen {
+        cluster_id: chosen.cluster_id.clone(),
+        others: others.collect(),
+    }
+}
+
+/// Reports on standard error which schedulers are left out; nothing where none is.
+pub(crate) fn report(chosen: &Chosen, format: Format) {
+    let Some(warning) = warning(chosen) else {
+        return;
+    };
+    match format {
+        Format::Table => output::message(warning),
+        Format::Json => {
+            let others: Value = chosen.others.iter().map(Other::to_json).collect();
+            let cluster_id = &chosen.cluster_id;
+            let object = json!({"cluster_id": cluster_id, "other_clusters": others});
+            output::program_message(&object.to_string());
+        }
+    }
 }
 
 /// Describes them in one warning; nothing where there are none.
-pub(super) fn warning(shown: &str, others: &[Other]) -> Option<Lines> {
+fn warning(Chosen { cluster_id, others }: &Chosen) -> Option<Lines> {
     if others.is_empty() {
         return None;
     }
@@ -90,8 +101,8 @@ pub(super) fn warning(shown: &str, others: &[Other]) -> Option<Lines> {
         false => "name the schedulers of one cluster with --scheduler",
     };
     let text = format!(
-        "warning: schedulers of several clusters answer: {}; cluster {shown} is shown, and they are left out: \
-         {help}",
+        "warning: schedulers of several clusters answer: {}; this command is for cluster {cluster_id}, and \
+         they are left out: {help}",
         named.join(", ")
     );
     Some(text.into())
@@ -117,8 +128,9 @@ mod tests {
         let answers = answers
             .iter()
             .map(|(a, cluster, index)| answer(a, cluster, *index));
-        let others = apart(answers.collect());
-        let left = others
+        let chosen = choose(answers.collect());
+        let left = chosen
+            .others
             .iter()
             .map(|other| (without_scheme(&other.address), other.is_earlier));
         assert_eq!(left.collect::<Vec<_>>(), expected);
@@ -126,7 +138,7 @@ mod tests {
 
     /// Goal: one cluster is left, the recovered one where there is one, whatever the order of the addresses.
     #[test]
-    fn the_recovered_cluster_is_shown() {
+    fn the_recovered_cluster_is_chosen() {
         check(&[], &[]);
         check(&[("a:1", "x", 7)], &[]);
         check(&[("a:1", "x", 7), ("b:1", "x", 9)], &[]);
@@ -148,14 +160,14 @@ mod tests {
 
     #[test]
     fn the_warning_names_both_clusters_and_what_to_do() {
-        assert!(warning("y", &[]).is_none());
-        let others = apart(vec![answer("a:1", "x", 7), answer("b:1", "y", JUMP)]);
-        let text = warning("y", &others).expect("a warning").to_string();
+        assert!(warning(&Chosen::default()).is_none());
+        let chosen = choose(vec![answer("a:1", "x", 7), answer("b:1", "y", JUMP)]);
+        let text = warning(&chosen).expect("a warning").to_string();
         assert_eq!(text.lines().count(), 1, "{text}");
         for part in [
             "a:1 is of cluster x",
             "recovered less often",
-            "cluster y is shown",
+            "for cluster y",
             "stop for good those that it was recovered from",
         ] {
             assert!(text.contains(part), "{part}: {text}");

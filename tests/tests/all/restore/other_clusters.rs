@@ -1,0 +1,93 @@
+//! Commands of clients that name schedulers of the cluster from before a recovery.
+
+use std::collections::BTreeMap;
+
+use berth_tests::processes::{Answer, Cluster};
+use serde_json::Value;
+
+use super::guests;
+
+/// Every command that a conductor carries out, of the VM `a`.
+const CONDUCTED: &[&[&str]] = &[
+    &[
+        "vm", "create", "x", "--flavor", "one", "--kernel", "k", "--initrd", "i",
+    ],
+    &["vm", "delete", "a"],
+    &["vm", "migrate", "a"],
+    &["vm", "evacuate", "a"],
+    &["vm", "resize", "a", "--flavor", "one"],
+    &["vm", "confirm-resize", "a"],
+    &["vm", "revert-resize", "a"],
+    &["vm", "shelve", "a"],
+    &["vm", "unshelve", "a"],
+    &["vm", "stop", "a"],
+    &["vm", "start", "a"],
+    &["vm", "reboot", "a"],
+    &["vm", "rebuild", "a"],
+    &["vm", "snapshot", "a", "s"],
+    &["vm", "console", "a"],
+    &["host", "drain", "h1"],
+    &["host", "fence", "h1"],
+    &["host", "check", "h1"],
+];
+
+/// Returns the VMs of the cluster that these schedulers are of, with their hosts and states.
+fn vms(cluster: &Cluster, addresses: &str) -> BTreeMap<String, Value> {
+    let listed = cluster.berth_at(addresses, &["vm", "list"]).json();
+    let listed = listed.unwrap_or_else(|seen| panic!("{seen}"));
+    let vms = listed.as_array().into_iter().flatten();
+    vms.map(|vm| {
+        (
+            vm["vm"]["name"].as_str().unwrap_or_default().to_owned(),
+            vm.clone(),
+        )
+    })
+    .collect()
+}
+
+fn reason(answer: &Answer) -> Value {
+    let object: Value = serde_json::from_str(&answer.stderr).unwrap_or_default();
+    object["error"]["reason"].clone()
+}
+
+/// Goal: nothing is carried out in the new cluster for a client that follows the old one, whose conductors
+/// have gone over; and it is not reported as refused for another reason. Method: every command of a conductor.
+pub(super) fn commands_of_the_old_group_change_nothing(cluster: &Cluster, old: &str) {
+    let new = &cluster.schedulers[0].address;
+    let before = (vms(cluster, new), guests(cluster));
+    for command in CONDUCTED {
+        let answer = cluster.berth_at(old, command);
+        assert_eq!(reason(&answer), "OTHER_CLUSTER", "{command:?}: {answer:#?}");
+        assert_eq!(answer.status, Some(1), "{command:?}: {answer:#?}");
+    }
+    assert_eq!((vms(cluster, new), guests(cluster)), before);
+}
+
+/// Goal: where schedulers of both are named, every command is of the recovered cluster, and the user is
+/// warned once. Method: both orders; a command that reads, one that writes, one of a conductor.
+pub(super) fn commands_are_of_the_new_group(cluster: &Cluster, old: &str) {
+    let new = &cluster.schedulers[0].address;
+    let all = vms(cluster, new);
+    for (turn, addresses) in [format!("{old},{new}"), format!("{new},{old}")]
+        .iter()
+        .enumerate()
+    {
+        assert_eq!(vms(cluster, addresses), all, "{addresses}");
+        let flavor = format!("of-{turn}");
+        for command in [
+            &["vm", "list"][..],
+            &[
+                "flavor", "create", &flavor, "--vcpus", "1", "--memory", "1G",
+            ],
+            &["host", "check", "h1"],
+        ] {
+            let answer = cluster.berth_at(addresses, command);
+            assert_eq!(answer.status, Some(0), "{command:?}: {answer:#?}");
+            let warnings = answer.stderr.matches("other_clusters");
+            assert_eq!(warnings.count(), 1, "{command:?}: {answer:#?}");
+            assert!(answer.stderr.contains(old), "{command:?}: {answer:#?}");
+        }
+        let shown = cluster.berth_at(new, &["flavor", "show", &flavor]);
+        assert_eq!(shown.status, Some(0), "{shown:#?}");
+    }
+}
