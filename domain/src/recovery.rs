@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::agent::DomainState;
 use crate::id::{ClaimId, Incarnation, TimeMs};
-use crate::name::HostName;
+use crate::name::{HostName, VmName};
 use crate::reality::Unknown;
 use crate::vm::VmSpec;
 
@@ -62,6 +62,11 @@ pub struct Recovery {
     /// Recoveries that earlier builds began go on as they began: what is in the log has the same outcome on
     /// every member.
     pub volumes_follow_guests: bool,
+    /// Whether what it settled is [kept](SettledVm) when it ends. Not in recoveries that earlier builds began.
+    pub keeps_settled: bool,
+    /// How many VMs it settled otherwise than they were recorded, and conflicts that were accepted; once it
+    /// has ended.
+    pub settled: u32,
 }
 
 impl Recovery {
@@ -88,6 +93,41 @@ pub fn next_era(number: u64) -> u64 {
 #[must_use]
 pub fn era_of(number: u64) -> u64 {
     number / JUMP * JUMP
+}
+
+/// What a recovery made of a VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Fate {
+    /// Removed: another guest has its name.
+    Replaced,
+    /// A conflict that an operator accepted: nothing was claimed for its guest.
+    Conflict,
+    /// In ERROR.
+    Error,
+    /// Recorded newly, as its host has the guest.
+    Added,
+    /// ACTIVE on a host where the state did not have it, or had it off.
+    Active,
+    /// STOPPED: no host runs its guest.
+    Stopped,
+}
+
+/// The most of them that are kept of a recovery, those first that need an operator.
+pub const SETTLED_MAX: usize = 1_000;
+
+/// A VM that a recovery settled otherwise than it was recorded, as it is kept until the next recovery.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SettledVm {
+    /// Its place among those that are kept, from 0: in the order of their fates.
+    pub number: u32,
+    /// The VM; absent for a guest that is no VM.
+    pub vm: Option<VmName>,
+    /// What became of it.
+    pub fate: Fate,
+    /// Where it is, or where something of it may be left.
+    pub host: Option<HostName>,
+    /// Why, where it is in ERROR, was removed or is a conflict.
+    pub message: String,
 }
 
 /// A guest as its host reports it.
@@ -146,6 +186,8 @@ mod tests {
             first_revision: JUMP,
             ended_at: None,
             volumes_follow_guests: true,
+            keeps_settled: true,
+            settled: 0,
         };
         let lost = [9, 10, 11, JUMP - 1, JUMP].map(|revision| recovery.has_lost(revision));
         assert_eq!(lost, [false, false, true, true, false]);

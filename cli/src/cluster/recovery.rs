@@ -32,7 +32,7 @@ async fn status(session: &Session) -> anyhow::Result<()> {
     }
     let line = line(response.recovery.as_ref());
     let Some(recovery) = response.recovery.filter(|r| r.end_time.is_none()) else {
-        output::fields(&[("recovery", line)]);
+        ended(line, &response);
         return Ok(());
     };
     let of_all = |count: u32| match response.awaited_count {
@@ -70,12 +70,49 @@ async fn status(session: &Session) -> anyhow::Result<()> {
         output::table(["guest", "hosts", "conflict"], rows.collect(), "");
         output::message("to leave them as they are: berth cluster recovery end --accept-conflicts");
     }
-    if !response.settled_vms.is_empty() {
-        let rows = response.settled_vms.iter();
-        let rows = rows.map(|vm| [short(&vm.vm).to_owned(), becomes(vm)]);
-        output::table(["vm", "becomes"], rows.collect(), "");
-    }
+    settled_table("becomes", &response);
     Ok(())
+}
+
+/// Shows a recovery that has ended, and what it has settled.
+fn ended(line: String, response: &GetRecoveryResponse) {
+    let mut fields = vec![("recovery", line)];
+    match &response.recovery {
+        Some(recovery) if recovery.keeps_settled => {
+            fields.push(("differences", response.settled_count.to_string()));
+        }
+        Some(_) => fields.push((
+            "differences",
+            "not kept by the build that began it".to_owned(),
+        )),
+        None => {}
+    }
+    output::fields(&fields);
+    settled_table("became", response);
+}
+
+fn settled_table(header: &'static str, response: &GetRecoveryResponse) {
+    if response.settled_vms.is_empty() {
+        return;
+    }
+    let rows = response.settled_vms.iter();
+    let rows = rows.map(|vm| [vm_of(vm), becomes(vm)]);
+    output::table(["vm", header], rows.collect(), "");
+    let shown = u32::try_from(response.settled_vms.len()).unwrap_or(u32::MAX);
+    let further = response.settled_count.saturating_sub(shown);
+    if further > 0 {
+        output::message(format!(
+            "{further} more; those that need an operator are shown first"
+        ));
+    }
+}
+
+/// Returns the VM's name; a hyphen for a guest that is no VM.
+fn vm_of(settled: &SettledVm) -> String {
+    match short(&settled.vm) {
+        "" => "-".to_owned(),
+        name => name.to_owned(),
+    }
 }
 
 async fn end(session: &Session, accept_conflicts: bool) -> anyhow::Result<()> {
@@ -139,7 +176,7 @@ fn status_json(response: &GetRecoveryResponse) -> Value {
                "message": Some(&conflict.message).filter(|text| !text.is_empty())})
     });
     let settled = response.settled_vms.iter().map(|vm| {
-        json!({"vm": short(&vm.vm), "state": state(vm),
+        json!({"vm": Some(short(&vm.vm)).filter(|vm| !vm.is_empty()), "state": state(vm),
                "host": Some(short(&vm.host)).filter(|host| !host.is_empty()),
                "message": Some(&vm.message).filter(|text| !text.is_empty())})
     });
@@ -202,6 +239,7 @@ fn state(vm: &SettledVm) -> &'static str {
         settled_vm::State::Error => "error",
         settled_vm::State::Added => "added",
         settled_vm::State::Replaced => "replaced",
+        settled_vm::State::Conflict => "conflict",
         settled_vm::State::Unspecified => "unknown",
     }
 }
@@ -214,6 +252,7 @@ fn becomes(vm: &SettledVm) -> String {
         settled_vm::State::Stopped => "STOPPED: no host runs its guest".to_owned(),
         settled_vm::State::Error => format!("ERROR: {}", vm.message),
         settled_vm::State::Replaced => format!("removed: {}", vm.message),
+        settled_vm::State::Conflict => format!("a conflict that was accepted: {}", vm.message),
         settled_vm::State::Unspecified => "unknown to this program".to_owned(),
     }
 }

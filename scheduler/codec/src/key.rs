@@ -43,6 +43,7 @@ pub fn encode_key(key: &Key) -> Bytes {
         Key::Volume(id) => put(&mut bytes, 24, id.as_str().as_bytes()),
         Key::RevokedCertificate(fingerprint) => put(&mut bytes, 25, &fingerprint.0),
         Key::RecoveredHost(name) => put(&mut bytes, 26, name.as_str().as_bytes()),
+        Key::SettledVm(number) => put(&mut bytes, 27, &number.to_be_bytes()),
     }
     bytes.freeze()
 }
@@ -99,6 +100,7 @@ pub fn table_name(key: &[u8]) -> Option<&'static str> {
         24 => "volumes",
         25 => "revoked_certificates",
         26 => "recovered_hosts",
+        27 => "settled_vms",
         _ => return None,
     })
 }

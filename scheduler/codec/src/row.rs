@@ -88,6 +88,7 @@ pub(super) fn encode_value(row: &Row) -> Bytes {
         Row::Volume(row) => Wire::Volume((&**row).into()),
         Row::RevokedCertificate(row) => Wire::RevokedCertificate((&**row).into()),
         Row::RecoveredHost(row) => Wire::RecoveredHost(write_recovered(row)),
+        Row::SettledVm(row) => Wire::SettledVm((&**row).into()),
     };
     v1::Row { row: Some(wire) }.encode_to_vec().into()
 }
@@ -120,6 +121,7 @@ fn read(wire: v1::Row) -> Result<Row, Invalid> {
         Wire::Volume(wire) => Row::Volume(Arc::new(wire.try_into()?)),
         Wire::RevokedCertificate(wire) => Row::RevokedCertificate(Arc::new(wire.try_into()?)),
         Wire::RecoveredHost(wire) => Row::RecoveredHost(Arc::new(read_recovered(wire)?)),
+        Wire::SettledVm(wire) => Row::SettledVm(Arc::new(wire.try_into()?)),
     })
 }
 

@@ -67,6 +67,7 @@ impl State {
                     .cloned()
                     .map(Row::RecoveredHost),
             )
+            .chain(self.settled_vms.values().cloned().map(Row::SettledVm))
     }
 
     /// Returns the state that these rows make, in whatever order they come. No row at all makes
@@ -110,6 +111,7 @@ impl State {
                     drop(tx.put_revoked_certificate((*row).clone()));
                 }
                 Row::RecoveredHost(row) => drop(tx.put_recovered_host((*row).clone())),
+                Row::SettledVm(row) => tx.put_settled_vm((*row).clone()),
                 // A claim takes from its host's view, so that the hosts come first.
                 Row::Claim(row) => claims.push(row),
             }

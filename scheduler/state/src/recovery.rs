@@ -9,7 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use berth_domain::host::{Host, HostReport};
 use berth_domain::id::{ClusterId, Epoch, Generation, Incarnation, TimeMs, VmUid};
 use berth_domain::name::{HostName, VmName};
-use berth_domain::recovery::{Cause, GENERATION_JUMP, Recovery, next_era};
+use berth_domain::recovery::{
+    Cause, Fate, GENERATION_JUMP, Recovery, SETTLED_MAX, SettledVm, next_era,
+};
 use berth_domain::refusal::Refusal;
 use berth_domain::version::ServiceVersion;
 use uuid::Uuid;
@@ -76,6 +78,44 @@ pub enum Conflict {
         /// Why.
         refusal: Box<Refusal>,
     },
+}
+
+/// How many hosts of a conflict are named.
+const HOSTS_NAMED_MAX: usize = 8;
+
+impl Conflict {
+    fn kept(&self) -> SettledVm {
+        let (vm, host, message) = match self {
+            Self::Twice { vm, hosts } => {
+                let named = hosts.iter().take(HOSTS_NAMED_MAX).map(ToString::to_string);
+                let named: Vec<_> = named.collect();
+                let message = format!("guest {vm} was on hosts {}", named.join(", "));
+                (VmName::new(vm).ok(), hosts.first(), message)
+            }
+            Self::Unclaimable { vm, host, refusal } => (
+                Some(vm.clone()),
+                Some(host),
+                refusal.as_record(true).message,
+            ),
+            Self::Unrecorded {
+                host,
+                uuid,
+                name,
+                refusal,
+            } => {
+                let why = refusal.as_record(true).message;
+                let message = format!("guest {name} {uuid} is no VM: {why}");
+                (None, Some(host), message)
+            }
+        };
+        SettledVm {
+            number: 0,
+            vm,
+            fate: Fate::Conflict,
+            host: host.cloned(),
+            message,
+        }
+    }
 }
 
 /// What was settled for a VM that differs from the state.
@@ -147,6 +187,25 @@ impl Replaced {
 }
 
 impl Settled {
+    fn kept(&self) -> SettledVm {
+        let (fate, host, message) = match self {
+            Self::Runs { host, .. } => (Fate::Active, Some(host), String::new()),
+            Self::Added { host, .. } => (Fate::Added, Some(host), String::new()),
+            Self::Off { .. } => (Fate::Stopped, None, String::new()),
+            Self::Failed { refusal, .. } => (Fate::Error, None, refusal.as_record(true).message),
+            Self::Replaced(replaced) => {
+                (Fate::Replaced, replaced.host.as_ref(), replaced.describe())
+            }
+        };
+        SettledVm {
+            number: 0,
+            vm: Some(self.vm().clone()),
+            fate,
+            host: host.cloned(),
+            message,
+        }
+    }
+
     /// Returns the VM.
     #[must_use]
     pub fn vm(&self) -> &VmName {
@@ -169,7 +228,49 @@ pub struct RecoveryOutcome {
     pub conflicts: Vec<Conflict>,
 }
 
+impl RecoveryOutcome {
+    /// Returns how many VMs differ and guests conflict.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        let count = self.settled.len() + self.conflicts.len();
+        u32::try_from(count).unwrap_or(u32::MAX)
+    }
+
+    /// Returns what is kept of it once the recovery has ended, in the state that it has led to.
+    pub(crate) fn kept(&self, state: &State) -> Vec<SettledVm> {
+        let settled = self.settled.iter().map(Settled::kept);
+        let conflicts = self.conflicts.iter().map(|conflict| {
+            let kept = conflict.kept();
+            let vm = kept.vm.filter(|vm| state.vm(vm).is_some());
+            SettledVm { vm, ..kept }
+        });
+        numbered(settled.chain(conflicts).collect())
+    }
+
+    /// Returns what the recovery settles, as it would be kept: all but conflicts.
+    #[must_use]
+    pub fn settled_vms(&self) -> Vec<SettledVm> {
+        numbered(self.settled.iter().map(Settled::kept).collect())
+    }
+}
+
+/// Returns those that need an operator most, with their places.
+fn numbered(mut settled: Vec<SettledVm>) -> Vec<SettledVm> {
+    // Those of one fate stay in the order of their names.
+    settled.sort_by_key(|settled| settled.fate);
+    settled.truncate(SETTLED_MAX);
+    for (number, settled) in (0..).zip(&mut settled) {
+        settled.number = number;
+    }
+    settled
+}
+
 impl State {
+    /// Returns what the latest recovery settled otherwise than it was recorded, once it has ended.
+    pub fn settled_vms(&self) -> impl Iterator<Item = &SettledVm> {
+        self.settled_vms.values().map(|settled| &**settled)
+    }
+
     /// Returns whether the cluster recovers now.
     #[must_use]
     pub fn is_recovering(&self) -> bool {
@@ -265,6 +366,8 @@ impl State {
             first_revision,
             ended_at: None,
             volumes_follow_guests: true,
+            keeps_settled: true,
+            settled: 0,
         });
         Transaction::unrecorded(&mut self).begin_recovery();
         self
@@ -292,6 +395,10 @@ impl Transaction<'_, NoJournal> {
         let recovered: Vec<_> = self.state.recovered_hosts.keys().cloned().collect();
         for host in recovered {
             self.remove_recovered_host(&host);
+        }
+        let settled: Vec<_> = self.state.settled_vms.keys().copied().collect();
+        for number in settled {
+            self.remove_settled_vm(number);
         }
         let level = self.state.header.cluster_version;
         let services: Vec<_> = self.state.services.values().cloned().collect();

@@ -20,7 +20,7 @@ use berth_domain::operation::Operation;
 use berth_domain::pci::PciAlias;
 use berth_domain::policy::SchedulingPolicy;
 use berth_domain::provider::ResourceProvider;
-use berth_domain::recovery::RecoveredHost;
+use berth_domain::recovery::{RecoveredHost, SettledVm};
 use berth_domain::resource::{Custom, ResourceClass, Trait};
 use berth_domain::revocation::{Fingerprint, RevokedCertificate};
 use berth_domain::server_group::ServerGroup;
@@ -76,6 +76,8 @@ pub enum Key {
     RevokedCertificate(Fingerprint),
     /// What a host reported during recovery.
     RecoveredHost(HostName),
+    /// A VM that the latest recovery settled, by its number.
+    SettledVm(u32),
 }
 
 /// One record of the state.
@@ -127,6 +129,8 @@ pub enum Row {
     RevokedCertificate(Arc<RevokedCertificate>),
     /// What a host reported during recovery.
     RecoveredHost(Arc<RecoveredHost>),
+    /// A VM that the latest recovery settled otherwise than it was recorded.
+    SettledVm(Arc<SettledVm>),
 }
 
 impl Row {
@@ -155,6 +159,7 @@ impl Row {
             Self::Volume(row) => Key::Volume(row.id.clone()),
             Self::RevokedCertificate(row) => Key::RevokedCertificate(row.fingerprint),
             Self::RecoveredHost(row) => Key::RecoveredHost(row.host.clone()),
+            Self::SettledVm(row) => Key::SettledVm(row.number),
         }
     }
 }

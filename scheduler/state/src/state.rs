@@ -30,7 +30,7 @@ use berth_domain::policy::SchedulingPolicy;
 use berth_domain::policy::cpu::EffectiveCpu;
 use berth_domain::policy::memory::EffectiveMemory;
 use berth_domain::provider::ResourceProvider;
-use berth_domain::recovery::RecoveredHost;
+use berth_domain::recovery::{RecoveredHost, SettledVm};
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::resource::{Custom, ResourceClass, Trait};
 use berth_domain::revocation::{Fingerprint, RevokedCertificate};
@@ -71,6 +71,8 @@ pub struct State {
     pub(crate) revoked_certificates: OrdMap<Fingerprint, Arc<RevokedCertificate>>,
     /// Only while the cluster recovers.
     pub(crate) recovered_hosts: OrdMap<HostName, Arc<RecoveredHost>>,
+    /// Of the latest recovery, once it has ended.
+    pub(crate) settled_vms: OrdMap<u32, Arc<SettledVm>>,
     pub(crate) index: Index,
 }
 

@@ -157,6 +157,23 @@ fn a_cluster_is_restored_from_a_backup() {
     assert_eq!(cluster.pins_on("d", "h3"), created);
     assert_eq!(state_of(&cluster, "b"), ("Stopped".to_owned(), "h1".into()));
     assert_eq!(state_of(&cluster, "c"), ("Stopped".to_owned(), "h2".into()));
+    let why = Value::Null;
+    let settled = |vm: &str, state: &str, host: Value| {
+        serde_json::json!({
+            "vm": vm, "state": state, "host": host, "message": why,
+        })
+    };
+    let expected = [
+        settled("d", "added", "h3".into()),
+        settled("a", "active", "h2".into()),
+        settled("b", "stopped", Value::Null),
+        settled("c", "stopped", Value::Null),
+    ];
+    assert_eq!(
+        ended["settled"],
+        Value::from(expected.to_vec()),
+        "{ended:#}"
+    );
 
     // The cluster goes on: what is to go goes, what is to start starts, others join.
     cluster.run(&["vm", "delete", "b"]);

@@ -16,7 +16,7 @@ use berth_domain::host_rule::HostRule;
 use berth_domain::id::{ClusterId, Generation, TimeMs};
 use berth_domain::memory::MemoryRule;
 use berth_domain::policy::{SchedulingPolicy, Setting, Source};
-use berth_domain::recovery::Cause;
+use berth_domain::recovery::{Cause, Fate, SettledVm};
 use berth_domain::refusal::Refusal;
 use berth_domain::resource::ResourceClass;
 use berth_domain::version::ServiceVersion;
@@ -282,6 +282,33 @@ fn a_recovering_state_is_read_back() {
     assert!(tables.contains("recovered_hosts"), "{tables:?}");
     let rows = stored.iter().map(|row| decode_row(row).unwrap());
     assert!(State::from_rows(rows).unwrap() == state);
+}
+
+/// So has one that has recovered, of what became of its VMs.
+#[test]
+fn what_a_recovery_settled_is_read_back() {
+    let fates = [
+        Fate::Replaced,
+        Fate::Conflict,
+        Fate::Error,
+        Fate::Added,
+        Fate::Active,
+        Fate::Stopped,
+    ];
+    for (number, fate) in (0..).zip(fates) {
+        let vm = (fate != Fate::Conflict).then(|| vm_name("a"));
+        let host = (fate != Fate::Stopped).then(|| host_name("h1"));
+        let row = Row::SettledVm(Arc::new(SettledVm {
+            number,
+            vm,
+            fate,
+            host,
+            message: "why".to_owned(),
+        }));
+        let stored = encode_row(&row);
+        assert_eq!(table_name(&stored.key), Some("settled_vms"));
+        assert_eq!(decode_row(&stored).unwrap(), row);
+    }
 }
 
 /// The drawn sequences hold no outcomes that are large enough to be forgotten.

@@ -83,7 +83,8 @@ pub fn record(row: Row) -> Option<Record> {
         | Row::Aggregate(_)
         | Row::Volume(_)
         | Row::RevokedCertificate(_)
-        | Row::RecoveredHost(_) => None,
+        | Row::RecoveredHost(_)
+        | Row::SettledVm(_) => None,
     }
 }
 

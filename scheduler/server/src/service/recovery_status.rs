@@ -6,7 +6,7 @@ use berth_domain::version::ServiceVersion;
 use berth_proto::cluster::v1;
 use berth_proto::convert::ResourceName as _;
 use berth_state::State;
-use berth_state::recovery::{Conflict, Progress, Settled};
+use berth_state::recovery::{Conflict, Progress};
 
 /// How many hosts, conflicts or VMs one response has at most.
 const SHOWN_MAX: usize = 1_000;
@@ -21,6 +21,8 @@ pub(super) fn to_wire(state: &State) -> v1::GetRecoveryResponse {
         ..v1::GetRecoveryResponse::default()
     };
     if !state.is_recovering() {
+        response.settled_count = state.header().recovery.map_or(0, |r| r.settled);
+        response.settled_vms = state.settled_vms().map(Into::into).collect();
         return response;
     }
     let progress = state.recovery_progress();
@@ -38,8 +40,7 @@ pub(super) fn to_wire(state: &State) -> v1::GetRecoveryResponse {
         response.settled_count = count(outcome.settled.len());
         let conflicts = outcome.conflicts.iter().take(SHOWN_MAX);
         response.conflicts = conflicts.map(|c| write_conflict(state, c)).collect();
-        let settled = outcome.settled.iter().take(SHOWN_MAX);
-        response.settled_vms = settled.map(write_settled).collect();
+        response.settled_vms = outcome.settled_vms().iter().map(Into::into).collect();
     }
     response
 }
@@ -97,28 +98,4 @@ fn recorded(state: &State, name: &str) -> String {
     let name = VmName::new(name).ok();
     let vm = name.filter(|name| state.vm(name).is_some());
     vm.map(|vm| vm.resource_name()).unwrap_or_default()
-}
-
-fn write_settled(settled: &Settled) -> v1::SettledVm {
-    use v1::settled_vm::State as Wire;
-    let (state, host, message) = match settled {
-        Settled::Runs { host, .. } => (Wire::Active, host.resource_name(), String::new()),
-        Settled::Added { host, .. } => (Wire::Added, host.resource_name(), String::new()),
-        Settled::Off { .. } => (Wire::Stopped, String::new(), String::new()),
-        Settled::Failed { refusal, .. } => (Wire::Error, String::new(), refusal.message.clone()),
-        Settled::Replaced(replaced) => {
-            let host = replaced.host.as_ref().map(HostName::resource_name);
-            (
-                Wire::Replaced,
-                host.unwrap_or_default(),
-                replaced.describe(),
-            )
-        }
-    };
-    v1::SettledVm {
-        vm: settled.vm().resource_name(),
-        state: state.into(),
-        host,
-        message,
-    }
 }

@@ -114,7 +114,8 @@ fn record_of(row: &Row) -> Option<Record> {
         | Row::Aggregate(_)
         | Row::Policy(_)
         | Row::PciAlias(_)
-        | Row::RevokedCertificate(_) => None,
+        | Row::RevokedCertificate(_)
+        | Row::SettledVm(_) => None,
         Row::RecoveredHost(_) => Some(Record::RecoveredHost),
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use berth_domain::id::ProviderId;
 use berth_domain::name::HostName;
 use berth_domain::provider::ResourceProvider;
+use berth_domain::recovery::SETTLED_MAX;
 use imbl::{OrdMap, OrdSet};
 
 use super::{Violation, rule};
@@ -145,6 +146,20 @@ pub(super) fn recovered_hosts_are_indexed(state: &State) -> Result<(), Violation
         .flat_map(|host| host.orphans.iter().map(|uuid| (*uuid, host.name.clone())))
         .collect();
     rule(orphans == state.index.orphans, RULE, "hosts by orphans")
+}
+
+/// What a recovery settled is kept once it has ended, numbered from 0.
+pub(super) fn settled_vms_are_of_an_ended_recovery(state: &State) -> Result<(), Violation> {
+    const RULE: &str = "settled_vms_are_of_an_ended_recovery";
+    let kept = &state.settled_vms;
+    let recovery = state.header.recovery;
+    let all = recovery.filter(|recovery| !recovery.is_running());
+    let all = all.map_or(0, |recovery| recovery.settled);
+    let expected = SETTLED_MAX.min(usize::try_from(all).unwrap_or(usize::MAX));
+    rule(kept.len() == expected, RULE, "how many are kept")?;
+    let mut numbers = kept.iter().zip(0..);
+    let good = numbers.all(|((key, settled), number)| *key == number && settled.number == number);
+    rule(good, RULE, "their numbers")
 }
 
 pub(super) fn operations_and_migrations_are_indexed(state: &State) -> Result<(), Violation> {

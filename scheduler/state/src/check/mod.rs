@@ -51,7 +51,7 @@ pub type Rule = fn(&State) -> Result<(), Violation>;
 
 /// Every rule, in the order in which broken ones are reported. Those that take longest come first, so that
 /// threads end together.
-pub const RULES: [Rule; 56] = [
+pub const RULES: [Rule; 57] = [
     hosts::usage_is_the_sum_of_claims,
     hosts::claims_fit_together,
     hosts::roots_carry_what_hosts_report,
@@ -107,6 +107,7 @@ pub const RULES: [Rule; 56] = [
     indexes::consumers_are_indexed,
     indexes::operations_and_migrations_are_indexed,
     indexes::recovered_hosts_are_indexed,
+    indexes::settled_vms_are_of_an_ended_recovery,
     indexes::requests_are_indexed,
 ];
 

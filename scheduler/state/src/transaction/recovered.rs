@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use berth_domain::host::Host;
 use berth_domain::name::HostName;
-use berth_domain::recovery::RecoveredHost;
+use berth_domain::recovery::{RecoveredHost, SettledVm};
 
 use super::{Journal, Transaction};
 use crate::recovery::is_dead;
@@ -36,6 +36,26 @@ impl<J: Journal> Transaction<'_, J> {
         self.journal.record(|| Change {
             key: Key::RecoveredHost(name.clone()),
             old: old.map(Row::RecoveredHost),
+            new: None,
+        });
+    }
+
+    pub(crate) fn put_settled_vm(&mut self, settled: SettledVm) {
+        let settled = Arc::new(settled);
+        let number = settled.number;
+        let old = self.state.settled_vms.insert(number, settled.clone());
+        self.journal.record(|| Change {
+            key: Key::SettledVm(number),
+            old: old.map(Row::SettledVm),
+            new: Some(Row::SettledVm(settled)),
+        });
+    }
+
+    pub(crate) fn remove_settled_vm(&mut self, number: u32) {
+        let old = self.state.settled_vms.remove(&number);
+        self.journal.record(|| Change {
+            key: Key::SettledVm(number),
+            old: old.map(Row::SettledVm),
             new: None,
         });
     }

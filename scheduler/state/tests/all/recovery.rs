@@ -16,13 +16,15 @@ use berth_domain::host::Liveness;
 use berth_domain::id::{ClaimId, ClusterId, Epoch, Generation, Incarnation, RequestId, TimeMs};
 use berth_domain::name::HostName;
 use berth_domain::reality::Unknown;
-use berth_domain::recovery::{Cause, GENERATION_JUMP, JUMP, ReportedGuest};
+use berth_domain::recovery::{
+    Cause, Fate, GENERATION_JUMP, JUMP, ReportedGuest, SETTLED_MAX, SettledVm,
+};
 use berth_domain::refusal::Refusal;
 use berth_domain::version::ServiceVersion;
 use berth_domain::vm::State as VmState;
 use berth_state::apply::RECOVERING;
 use berth_state::command::{Command, Envelope, RequestKey};
-use berth_state::recovery::{Begin, Conflict, Progress, Settled};
+use berth_state::recovery::{Begin, Conflict, Progress, RecoveryOutcome, Settled};
 use berth_state::{Recall, Reply, State};
 use berth_testkit::state::draw::{draws, placement_draws, play, power_draws};
 use berth_testkit::state::{
@@ -95,8 +97,26 @@ impl Recovering {
         }
     }
 
+    /// Ends the recovery, and expects what it settled to be kept.
     fn end(&mut self, accept_conflicts: bool) -> Result<Reply, Refusal> {
-        self.run(Command::EndRecovery { accept_conflicts })
+        let outcome = self.state.recovery_outcome();
+        let ended = self.run(Command::EndRecovery { accept_conflicts })?;
+        let outcome = outcome.expect("all have reported");
+        let kept: Vec<_> = self.state.settled_vms().cloned().collect();
+        let recovery = self.state.header().recovery.expect("the recovery");
+        assert_eq!(recovery.settled, outcome.count());
+        assert_eq!(kept.len(), outcome.settled.len() + outcome.conflicts.len());
+        assert!(kept.is_sorted_by_key(|settled| (settled.fate, settled.number)));
+        let conflicts = kept.iter().filter(|kept| kept.fate == Fate::Conflict);
+        assert_eq!(conflicts.count(), outcome.conflicts.len());
+        for settled in outcome.settled_vms() {
+            let same = |kept: &&SettledVm| {
+                (&kept.vm, kept.fate, &kept.message)
+                    == (&settled.vm, settled.fate, &settled.message)
+            };
+            assert!(kept.iter().any(|kept| same(&kept)), "{settled:?}: {kept:?}");
+        }
+        Ok(ended)
     }
 
     fn progress(&self, host: &str) -> Progress {
@@ -504,6 +524,76 @@ fn a_name_that_was_used_again_is_the_guests() {
 
 /// Goal: a VM of a fenced host is listed where the guest of another VM has its name, with what to do once
 /// the host is back; and its guest is an orphan there then, which is not stopped.
+/// Goal: what a recovery settled is kept until the next one begins, those VMs first that need an operator.
+#[test]
+fn what_was_settled_is_kept_until_the_next_recovery() {
+    let outcome = RecoveryOutcome {
+        settled: [("a", false), ("b", true), ("c", false)]
+            .map(|(vm, failed)| match failed {
+                true => Settled::Failed {
+                    vm: vm_name(vm),
+                    refusal: Box::new(Refusal::not_found("host", "h1")),
+                },
+                false => Settled::Off { vm: vm_name(vm) },
+            })
+            .into(),
+        conflicts: Vec::new(),
+    };
+    let kept = outcome.settled_vms();
+    let kept = kept
+        .iter()
+        .map(|kept| (kept.number, kept.vm.as_ref(), kept.fate));
+    let expected = [
+        ("b", Fate::Error),
+        ("a", Fate::Stopped),
+        ("c", Fate::Stopped),
+    ];
+    let names = expected.map(|(vm, _)| vm_name(vm));
+    let expected = (0..).zip(&names).zip(expected);
+    let expected = expected.map(|((number, vm), (_, fate))| (number, Some(vm), fate));
+    assert!(kept.eq(expected));
+
+    let mut world = World::with_hosts(1);
+    world.boot("a", &pinned(1), "h1");
+    let mut recovering = Recovering::from(&world.state);
+    let hosts: Vec<_> = recovering.state.hosts().keys().cloned().collect();
+    for _ in 0..2 {
+        let basis = recovering.state.revision();
+        for host in &hosts {
+            recovering.report_at(host, basis, Vec::new()).unwrap();
+        }
+    }
+    recovering.end(false).unwrap();
+    let kept = || recovering.state.settled_vms();
+    assert_eq!(kept().count(), 1);
+    assert!(kept().all(|kept| kept.fate == Fate::Stopped));
+    assert_eq!(
+        State::from_rows(recovering.state.rows()),
+        Ok(recovering.state.clone())
+    );
+    let again = Recovering::from(&recovering.state);
+    assert_eq!(again.state.settled_vms().count(), 0);
+}
+
+/// Goal: no more is kept than is bounded, however many VMs differ.
+#[test]
+fn what_is_kept_is_bounded() {
+    let vm = |number| vm_name(&format!("v{number:05}"));
+    let outcome = RecoveryOutcome {
+        settled: (0..3 * SETTLED_MAX)
+            .map(|n| Settled::Off { vm: vm(n) })
+            .collect(),
+        conflicts: Vec::new(),
+    };
+    assert_eq!(outcome.count() as usize, 3 * SETTLED_MAX);
+    let kept = outcome.settled_vms();
+    assert_eq!(kept.len(), SETTLED_MAX);
+    assert_eq!(
+        kept.last().and_then(|kept| kept.vm.clone()),
+        Some(vm(SETTLED_MAX - 1))
+    );
+}
+
 #[test]
 fn a_vm_of_a_fenced_host_whose_name_was_used_again_is_listed() {
     let mut world = World::with_hosts(2);

@@ -173,8 +173,18 @@ impl<J: Journal> Transaction<'_, J> {
             self.remove_recovered_host(&host);
         }
         let now = self.now();
+        let mut keeps_settled = false;
         if let Some(recovery) = &mut self.state.header.recovery {
             recovery.ended_at = Some(now);
+            keeps_settled = recovery.keeps_settled;
+            if keeps_settled {
+                recovery.settled = outcome.count();
+            }
+        }
+        if keeps_settled {
+            for settled in outcome.kept(self.state) {
+                self.put_settled_vm(settled);
+            }
         }
         Ok(Reply::None)
     }

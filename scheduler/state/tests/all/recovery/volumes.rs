@@ -340,6 +340,8 @@ fn a_recovery_that_began_before_goes_on_as_it_began() {
             let recovery = header.recovery.as_mut().expect("it recovers");
             assert!(recovery.volumes_follow_guests, "what this build begins");
             recovery.volumes_follow_guests = false;
+            assert!(recovery.keeps_settled, "what this build begins");
+            recovery.keeps_settled = false;
         }
     }
     world = World::of(State::from_rows(rows).unwrap());
@@ -352,6 +354,14 @@ fn a_recovery_that_began_before_goes_on_as_it_began() {
     assert_eq!(reason(&ended), "RECOVERY_CONFLICTS");
     let owner = world.state.vm_with_volume(&id("data"));
     assert_eq!(owner, Some(&vm_name("a")));
+    let accept_conflicts = true;
+    let ended = world.run(Command::EndRecovery { accept_conflicts });
+    ended.expect("they are accepted");
+    let recovery = world.state.header().recovery.expect("the recovery");
+    assert_eq!(
+        (recovery.settled, world.state.settled_vms().count()),
+        (0, 0)
+    );
 }
 
 /// Goal: a guest that cannot be claimed for another reason takes no volume away. Method: it reports a claim
