@@ -204,7 +204,8 @@ impl Learner {
             tracing::error!(
                 address,
                 cluster,
-                "left out a scheduler of the cluster from before the recovery: stop it for good"
+                "left out a scheduler of a cluster that was recovered less often: if the cluster that is \
+                 followed was recovered from it, stop it for good"
             );
         }
     }

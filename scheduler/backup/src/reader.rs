@@ -219,9 +219,12 @@ impl<R: Read> Reader<R> {
 
 fn read_header<R: Read>(input: &mut Hashing<R>) -> Result<Header, ReadError> {
     let mut head = vec![0; 16];
-    input.fill(&mut head[..8], "header")?;
-    if &head[..8] != MAGIC {
-        return Err(ReadError::Foreign);
+    for (byte, expected) in head.iter_mut().zip(MAGIC) {
+        // A short file that begins otherwise is no part of a backup.
+        input.fill(std::slice::from_mut(byte), "header")?;
+        if byte != expected {
+            return Err(ReadError::Foreign);
+        }
     }
     input.fill(&mut head[8..], "header")?;
     let format = u32_at(&head, 8);

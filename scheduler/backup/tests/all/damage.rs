@@ -111,7 +111,12 @@ fn newer_and_foreign_files_are_named() {
         "it has format 2, and this program reads up to 1"
     );
     let foreign = [&b"BERTHCKP"[..], &newer[8..]].concat();
-    for bytes in [&foreign[..], b"PK\x03\x04 something else"] {
+    for bytes in [
+        &foreign[..],
+        b"PK\x03\x04 something else",
+        b"hello\n",
+        b"B\0",
+    ] {
         let refused = read(bytes).expect_err("a foreign file");
         assert!(matches!(refused, ReadError::Foreign), "{refused}");
     }
