@@ -36,6 +36,7 @@ pub mod arguments;
 pub mod audit;
 pub mod backup;
 pub mod bar;
+mod beginning;
 pub mod candidates;
 pub mod certs;
 mod change;
@@ -90,7 +91,7 @@ use std::process::ExitCode;
 
 use berth_domain::refusal::{Code, Refusal};
 use berth_process::error_chain;
-use clap::Parser as _;
+use clap::{CommandFactory as _, Parser as _};
 
 use crate::arguments::{Arguments, Command};
 use crate::output::Format;
@@ -114,7 +115,10 @@ pub const EXIT_UNHEALTHY: u8 = 4;
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
     let arguments = match Arguments::try_parse_from(&arguments) {
         Ok(arguments) => arguments,
-        Err(error) => return misused(&error, berth_process::usage::wants_json(&arguments)),
+        Err(error) => {
+            let error = usage::without_defaults(error, Arguments::command());
+            return misused(&error, berth_process::usage::wants_json(&arguments));
+        }
     };
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .enable_all()

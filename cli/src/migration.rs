@@ -23,7 +23,7 @@ use tonic::Streaming;
 use crate::arguments::Migration as Verb;
 use crate::bar::Bar;
 use crate::session::{Session, ended, not_begun, read_all, request_id, resource, short};
-use crate::{all_pages, output, read};
+use crate::{all_pages, beginning, output, read};
 
 /// Runs the command.
 ///
@@ -210,10 +210,23 @@ fn is_id(text: &str) -> bool {
     id.len() != text.len() || id.parse::<uuid::Uuid>().is_ok()
 }
 
-/// Returns the latest migration of a VM.
+/// Returns the latest migration of a VM; or that of which the text is the beginning of the id, where no VM
+/// of this name has one.
 async fn last_of(session: &Session, vm: &str) -> anyhow::Result<Migration> {
     let migrations = list_of(session, Some(vm)).await?;
-    let last = migrations.into_iter().last();
+    let mut last = migrations.into_iter().last();
+    if last.is_none() && beginning::is_beginning(vm) {
+        let mut all = list_of(session, None).await?;
+        match beginning::only("migration", vm, all.iter().map(|m| m.id.0)) {
+            Ok(id) => {
+                all.retain(|migration| migration.id.0 == id);
+                last = all.pop();
+            }
+            // It may be the name of a VM.
+            Err(refusal) if refusal.code == Code::NotFound => {}
+            Err(refusal) => return Err(refusal.into()),
+        }
+    }
     last.ok_or_else(|| {
         let message = format!("vm {} has no migration", short(vm));
         Refusal::new(Code::NotFound, "MIGRATION_NOT_FOUND", message)

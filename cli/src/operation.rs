@@ -9,8 +9,8 @@ use berth_proto::operation::v1::{
 
 use crate::arguments::Operation as Verb;
 use crate::migration::time;
-use crate::session::{Session, creator, read_all, request_id, resource};
-use crate::{all_pages, call, drained, output, progress, read};
+use crate::session::{Session, creator, read_all, request_id, resource, short};
+use crate::{all_pages, beginning, call, drained, output, progress, read};
 
 /// Runs the command.
 ///
@@ -22,11 +22,13 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
         Verb::List { running } => list(session, running).await,
         Verb::Show { operation } => show(session, &get(session, &operation).await?),
         Verb::Wait { operation } => {
+            let operation = named(session, &operation).await?;
             let operation = progress::follow(session, &operation).await?;
             // Its steps have been printed as they happened.
             summary(session, &operation)
         }
         Verb::Cancel { operation } => {
+            let operation = named(session, &operation).await?;
             let before = get(session, &operation).await?;
             if before.is_done() {
                 show(session, &before)?;
@@ -47,9 +49,20 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
     }
 }
 
+/// Returns the name of an operation, which may be given by the beginning of its id.
+async fn named(session: &Session, operation: &str) -> anyhow::Result<String> {
+    let id = short(operation);
+    if !beginning::is_beginning(id) {
+        return Ok(resource("operations", operation));
+    }
+    let ids = all(session, false).await?.into_iter().map(|o| o.id.0);
+    let id = beginning::only("operation", id, ids)?;
+    Ok(resource("operations", &id.to_string()))
+}
+
 async fn get(session: &Session, operation: &str) -> anyhow::Result<Operation> {
     let request = GetOperationRequest {
-        name: resource("operations", operation),
+        name: named(session, operation).await?,
         ..Default::default()
     };
     let response = read!(session, OperationServiceClient, get_operation, request)?;
@@ -63,7 +76,7 @@ fn ended_before(operation: &Operation) -> Refusal {
     Refusal::new(Code::FailedPrecondition, "OPERATION_DONE", message).with("operation", id)
 }
 
-async fn list(session: &Session, running: bool) -> anyhow::Result<()> {
+async fn all(session: &Session, running: bool) -> anyhow::Result<Vec<Operation>> {
     let request = ListOperationsRequest {
         running_only: running,
         ..Default::default()
@@ -77,6 +90,11 @@ async fn list(session: &Session, running: bool) -> anyhow::Result<()> {
     );
     let mut all: Vec<Operation> = read_all(all)?;
     all.sort_by_key(|o| (o.created_at, o.id));
+    Ok(all)
+}
+
+async fn list(session: &Session, running: bool) -> anyhow::Result<()> {
+    let all = all(session, running).await?;
     if session.json() {
         return output::json(&all);
     }

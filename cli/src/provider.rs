@@ -4,6 +4,7 @@ mod watch;
 
 use berth_domain::inventory::Inventory;
 use berth_domain::provider::ResourceProvider;
+use berth_domain::refusal::{Code, Refusal};
 
 use berth_proto::placement::v1::placement_service_client::PlacementServiceClient;
 use berth_proto::placement::v1::{
@@ -14,7 +15,7 @@ use berth_proto::placement::v1::{
 use serde_json::json;
 
 use crate::arguments::{Provider as Verb, ProviderList};
-use crate::session::{Session, request_id, resource};
+use crate::session::{Session, request_id, resource, short};
 use crate::{all_pages, call, candidates, output, read};
 
 /// Runs the command.
@@ -25,19 +26,24 @@ use crate::{all_pages, call, candidates, output, read};
 pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
     match verb {
         Verb::List(args) => list(session, args).await,
-        Verb::Watch { provider, after } => watch::run(session, provider, after).await,
-        Verb::Show { provider } => show(session, &provider).await,
+        Verb::Watch { provider, after } => {
+            let provider = match provider {
+                Some(provider) => Some(id_of(session, &provider).await?),
+                None => None,
+            };
+            watch::run(session, provider, after).await
+        }
+        Verb::Show { provider } => show(session, &id_of(session, &provider).await?).await,
         Verb::Create {
             display_name,
             parent,
         } => {
             let id = uuid::Uuid::new_v4().to_string();
+            let parent = named(session, parent).await?;
             let request = CreateResourceProviderRequest {
                 name: resource("resourceProviders", &id),
                 display_name,
-                parent: parent
-                    .map(|p| resource("resourceProviders", &p))
-                    .unwrap_or_default(),
+                parent: parent.unwrap_or_default(),
                 request_id: request_id(None),
             };
             call!(
@@ -54,7 +60,8 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
             parent,
             root,
         } => {
-            let below = parent.map(|p| resource("resourceProviders", &p));
+            let provider = id_of(session, &provider).await?;
+            let below = named(session, parent).await?;
             let request = UpdateResourceProviderRequest {
                 name: resource("resourceProviders", &provider),
                 display_name,
@@ -73,6 +80,7 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
             provider,
             inventories,
         } => {
+            let provider = id_of(session, &provider).await?;
             let inventories = inventories
                 .into_iter()
                 .map(|(class, total)| (class, (&Inventory::exact(total)).into()))
@@ -92,6 +100,7 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
             show(session, &provider).await
         }
         Verb::SetTraits { provider, traits } => {
+            let provider = id_of(session, &provider).await?;
             let request = ReplaceTraitsRequest {
                 resource_provider: resource("resourceProviders", &provider),
                 generation: get(session, &provider).await?.generation.0,
@@ -105,6 +114,7 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
             provider,
             aggregates,
         } => {
+            let provider = id_of(session, &provider).await?;
             let request = ReplaceAggregatesRequest {
                 resource_provider: resource("resourceProviders", &provider),
                 generation: Some(get(session, &provider).await?.generation.0),
@@ -115,6 +125,7 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
             show(session, &provider).await
         }
         Verb::Delete { provider } => {
+            let provider = id_of(session, &provider).await?;
             let request = DeleteResourceProviderRequest {
                 name: resource("resourceProviders", &provider),
                 request_id: request_id(None),
@@ -128,6 +139,47 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
             let name = resource("resourceProviders", &provider);
             session.done(&name, "deleted", format!("provider {provider} is deleted"))
         }
+    }
+}
+
+/// Returns the resource name of a provider, if one is given.
+async fn named(session: &Session, provider: Option<String>) -> anyhow::Result<Option<String>> {
+    Ok(match provider {
+        Some(provider) => Some(resource(
+            "resourceProviders",
+            &id_of(session, &provider).await?,
+        )),
+        None => None,
+    })
+}
+
+/// Returns the id of a provider, which may be given by its name.
+async fn id_of(session: &Session, provider: &str) -> anyhow::Result<String> {
+    let id = short(provider);
+    if id.parse::<uuid::Uuid>().is_ok() || id != provider {
+        return Ok(id.to_owned());
+    }
+    let request = ListResourceProvidersRequest {
+        display_name: provider.to_owned(),
+        ..Default::default()
+    };
+    let all = all_pages!(
+        session,
+        PlacementServiceClient,
+        list_resource_providers,
+        request,
+        resource_providers
+    );
+    // Names are unique.
+    match all.first() {
+        Some(found) => Ok(short(&found.name).to_owned()),
+        None => Err(Refusal::new(
+            Code::NotFound,
+            "RESOURCE_PROVIDER_NOT_FOUND",
+            format!("no resource provider has the name {provider}"),
+        )
+        .with_hint("`berth provider list` shows which there are")
+        .into()),
     }
 }
 
@@ -245,6 +297,7 @@ async fn show(session: &Session, provider: &str) -> anyhow::Result<()> {
                 class.to_string(),
                 inventory.total.to_string(),
                 inventory.reserved.to_string(),
+                inventory.allocation_ratio.to_string(),
                 inventory.capacity().to_string(),
                 usage
                     .used
@@ -252,11 +305,16 @@ async fn show(session: &Session, provider: &str) -> anyhow::Result<()> {
                     .copied()
                     .unwrap_or(0)
                     .to_string(),
+                inventory.min_unit.to_string(),
+                inventory.max_unit.to_string(),
+                inventory.step_size.to_string(),
             ]
         })
         .collect();
     output::table(
-        ["class", "total", "reserved", "capacity", "used"],
+        [
+            "class", "total", "reserved", "ratio", "capacity", "used", "min", "max", "step",
+        ],
         rows,
         "it has no inventory",
     );

@@ -5,6 +5,8 @@
 
 use berth_domain::refusal::{Code, Refusal};
 use berth_process::usage;
+use clap::builder::StyledStr;
+use clap::error::{ContextKind, ContextValue};
 
 /// The reason of wrong usage.
 pub const USAGE: &str = "USAGE";
@@ -29,15 +31,47 @@ pub fn refusal(error: &clap::Error) -> Refusal {
         .with_hint("`--help` behind the command describes its arguments")
 }
 
+/// Returns the same refusal, whose usage has no arguments that the environment or a default has given:
+/// clap shows them as if they had to be typed.
+#[must_use]
+pub fn without_defaults(mut error: clap::Error, mut command: clap::Command) -> clap::Error {
+    let Some(ContextValue::StyledStr(usage)) = error.get(ContextKind::Usage) else {
+        return error;
+    };
+    let mut text = usage.to_string();
+    command.build();
+    let given = command.get_arguments().filter(|argument| {
+        argument.get_env().is_some() || !argument.get_default_values().is_empty()
+    });
+    for argument in given.filter(|argument| argument.get_long().is_some()) {
+        text = text.replace(&format!(" {argument}"), "");
+    }
+    let usage = ContextValue::StyledStr(StyledStr::from(text));
+    error.insert(ContextKind::Usage, usage);
+    error
+}
+
 #[cfg(test)]
 mod tests {
-    use clap::Parser as _;
+    use clap::{CommandFactory as _, Parser as _};
 
     use super::*;
     use crate::arguments::Arguments;
 
     fn refused(line: &str) -> Refusal {
         refusal(&Arguments::try_parse_from(line.split(' ')).expect_err(line))
+    }
+
+    /// Goal: the usage that is shown has what has to be typed, and not the schedulers' addresses.
+    #[test]
+    fn what_has_a_default_is_not_shown_as_required() {
+        let line = ["berth", "operation", "show"];
+        let error = Arguments::try_parse_from(line).expect_err("no operation");
+        let shown = without_defaults(error, Arguments::command()).to_string();
+        assert!(
+            shown.contains("Usage: berth operation show <OPERATION>"),
+            "{shown}"
+        );
     }
 
     /// Goal: each kind of wrong usage is one line that names what is wrong.

@@ -13,7 +13,7 @@ pub enum Provider {
     /// Watch the providers and their changes
     #[command(after_help = WATCH_HELP)]
     Watch {
-        /// UUID of the only provider to watch
+        /// Name or UUID of the only provider to watch
         provider: Option<String>,
         /// Revision after which to start, from an earlier watch
         #[arg(long, value_name = "REVISION")]
@@ -21,25 +21,25 @@ pub enum Provider {
     },
     /// Show a provider with its inventories, usages and traits
     Show {
-        /// UUID of the provider
+        /// Name or UUID of the provider
         provider: String,
     },
     /// Create a resource provider
     Create {
         /// Name of the provider
         display_name: String,
-        /// UUID of the parent provider
+        /// Name or UUID of the parent provider
         #[arg(long)]
         parent: Option<String>,
     },
     /// Rename a provider, or move it with its descendants
     Update {
-        /// UUID of the provider
+        /// Name or UUID of the provider
         provider: String,
         /// New name of the provider
         #[arg(long)]
         display_name: Option<String>,
-        /// UUID of the new parent provider
+        /// Name or UUID of the new parent provider
         #[arg(long, conflicts_with = "root")]
         parent: Option<String>,
         /// Make the provider a root of its own tree
@@ -48,7 +48,7 @@ pub enum Provider {
     },
     /// Replace the inventories of a provider
     SetInventories {
-        /// UUID of the provider
+        /// Name or UUID of the provider
         provider: String,
         /// Resource class and its total (repeatable)
         #[arg(long = "inventory", value_name = "CLASS=TOTAL", value_parser = amount)]
@@ -56,7 +56,7 @@ pub enum Provider {
     },
     /// Replace the traits of a provider
     SetTraits {
-        /// UUID of the provider
+        /// Name or UUID of the provider
         provider: String,
         /// Name of a trait (repeatable)
         #[arg(long = "trait", value_name = "TRAIT")]
@@ -64,7 +64,7 @@ pub enum Provider {
     },
     /// Replace the aggregates of a provider
     SetAggregates {
-        /// UUID of the provider
+        /// Name or UUID of the provider
         provider: String,
         /// UUID of an aggregate (repeatable)
         #[arg(long = "aggregate", value_name = "UUID")]
@@ -72,7 +72,7 @@ pub enum Provider {
     },
     /// Delete a provider without children and allocations
     Delete {
-        /// UUID of the provider
+        /// Name or UUID of the provider
         provider: String,
     },
 }

@@ -36,6 +36,9 @@ pub struct Verify {
     /// Show the evacuation plans
     #[arg(long)]
     pub plan: bool,
+    /// Show every host; of more than 40 those that are well are only counted
+    #[arg(long)]
+    pub all: bool,
     /// Maximum number of placements tried for one verdict
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub budget: u64,

@@ -45,7 +45,7 @@ pub async fn run(session: &Session, args: Verify) -> anyhow::Result<()> {
     if session.json() {
         output::json(&to_json(&response)?)?;
     } else {
-        show(&response, args.plan)?;
+        show(&response, &args)?;
     }
     match is_healthy(&response) {
         true => Ok(()),
@@ -96,9 +96,44 @@ fn why(domain: &DomainVerdict) -> Result<String, anyhow::Error> {
     Ok(format!("{}{hint}", reason.message))
 }
 
-fn show(response: &VerifyClusterResponse, with_plans: bool) -> anyhow::Result<()> {
+/// Up to so many rows everything is shown; of more only what is not as it should be.
+const ROWS_MAX: usize = 40;
+
+/// Returns what is shown of a table, and how many rows are left out, all of which are good.
+fn notable<T>(rows: &[T], with_all: bool, is_good: impl Fn(&T) -> bool) -> (Vec<&T>, usize) {
+    if with_all || rows.len() <= ROWS_MAX {
+        return (rows.iter().collect(), 0);
+    }
+    let shown: Vec<&T> = rows.iter().filter(|row| !is_good(row)).collect();
+    let left_out = rows.len() - shown.len();
+    (shown, left_out)
+}
+
+fn show(response: &VerifyClusterResponse, args: &Verify) -> anyhow::Result<()> {
+    show_domains(response, args)?;
+    if args.plan {
+        show_plans(&response.domains);
+    }
+    output::print("");
+    show_memory(response, args);
+    for host in &response.hosts {
+        let name = short(&host.host);
+        let memory = memory(host);
+        if beyond(&memory) != "none" {
+            output::message(format!("{name}: {}", memory.explanation));
+        }
+        for warning in &host.warnings {
+            output::message(format!("warning: {name}: {warning}"));
+        }
+    }
+    Ok(())
+}
+
+fn show_domains(response: &VerifyClusterResponse, args: &Verify) -> anyhow::Result<()> {
+    let is_proven = |domain: &DomainVerdict| domain.verdict() == Verdict::Proven;
+    let (shown, proven) = notable(&response.domains, args.all, is_proven);
     let mut rows = Vec::new();
-    for domain in &response.domains {
+    for domain in shown {
         rows.push([
             short(&domain.name).to_owned(),
             word(domain.verdict()).to_owned(),
@@ -110,12 +145,26 @@ fn show(response: &VerifyClusterResponse, with_plans: bool) -> anyhow::Result<()
         ]);
     }
     let head = ["if it fails", "verdict", "vms moved", "why"];
-    output::table(head, rows, "there is nothing that could fail together");
-    if with_plans {
-        show_plans(&response.domains);
+    let all = response.domains.len();
+    match (proven, rows.is_empty()) {
+        (0, _) => output::table(head, rows, "there is nothing that could fail together"),
+        (_, true) => output::print(format!(
+            "the failure of each of {all} is proven to be survived"
+        )),
+        (_, false) => {
+            output::table(head, rows, "");
+            output::print(format!(
+                "the failure of the other {proven} of {all} is proven to be survived; --all shows them"
+            ));
+        }
     }
-    output::print("");
-    let rows = response.hosts.iter().map(|host| {
+    Ok(())
+}
+
+fn show_memory(response: &VerifyClusterResponse, args: &Verify) {
+    let is_within = |host: &VerifiedHost| beyond(&memory(host)) == "none";
+    let (shown, within) = notable(&response.hosts, args.all, is_within);
+    let rows = shown.into_iter().map(|host| {
         let memory = memory(host);
         let share = match memory.available_mib {
             0 => "-".to_owned(),
@@ -131,6 +180,7 @@ fn show(response: &VerifyClusterResponse, with_plans: bool) -> anyhow::Result<()
             beyond(&memory).to_owned(),
         ]
     });
+    let rows: Vec<_> = rows.collect();
     let head = [
         "host",
         "memory mib",
@@ -140,18 +190,15 @@ fn show(response: &VerifyClusterResponse, with_plans: bool) -> anyhow::Result<()
         "ratio",
         "violation",
     ];
-    output::table(head, rows.collect(), "there is no host");
-    for host in &response.hosts {
-        let name = short(&host.host);
-        let memory = memory(host);
-        if beyond(&memory) != "none" {
-            output::message(format!("{name}: {}", memory.explanation));
-        }
-        for warning in &host.warnings {
-            output::message(format!("warning: {name}: {warning}"));
-        }
+    if within == 0 || !rows.is_empty() {
+        output::table(head, rows, "there is no host");
     }
-    Ok(())
+    if within > 0 {
+        output::print(format!(
+            "memory of {within} of {} hosts is within its ratio; --all shows them",
+            response.hosts.len()
+        ));
+    }
 }
 
 fn show_plans(domains: &[DomainVerdict]) {
@@ -206,4 +253,26 @@ fn to_json(response: &VerifyClusterResponse) -> anyhow::Result<serde_json::Value
         "hosts": hosts.collect::<Vec<_>>(),
         "revision": response.revision,
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a long table has what is not as it should be, and the number of all others; a short one has
+    /// everything.
+    #[test]
+    fn a_long_table_leaves_out_what_is_good() {
+        let is_good = |row: &usize| *row != 7;
+        let rows = |count: usize| (0..count).collect::<Vec<_>>();
+        let shown = |count, with_all| {
+            let rows = rows(count);
+            let (shown, left_out) = notable(&rows, with_all, is_good);
+            (shown.len(), left_out)
+        };
+        assert_eq!(shown(ROWS_MAX, false), (ROWS_MAX, 0));
+        assert_eq!(shown(ROWS_MAX + 1, false), (1, ROWS_MAX));
+        assert_eq!(shown(1000, true), (1000, 0));
+        assert_eq!(shown(0, false), (0, 0));
+    }
 }

@@ -1,6 +1,7 @@
 //! Impossible flavors, and names of what is not there.
 
 use berth_tests::processes::{Cluster, Host, verdict};
+use serde_json::Value;
 
 use crate::PROGRAMS;
 
@@ -231,4 +232,51 @@ fn a_name_is_the_same_with_its_collection() {
             assert!(gone["result"].is_string(), "{gone:#}");
         }
     }
+}
+
+/// Goal: operations and migrations are named by the beginning of their ids, and no other one is taken for
+/// it; providers by their names.
+#[test]
+fn the_beginning_of_an_id_names_one_record_or_none() {
+    let cluster = Cluster::builder(PROGRAMS)
+        .schedulers(1)
+        .conductors(1)
+        .host(Host::new("h1"))
+        .host(Host::new("h2"))
+        .start();
+    cluster.pinned_flavor("one", 1);
+    let _ = cluster.boot("a", "one", "h1");
+    cluster.run(&["vm", "migrate", "a"]);
+    let ids = |command: &[&str]| -> Vec<String> {
+        let listed = cluster.json(command);
+        let all = listed.as_array().cloned().unwrap_or_default();
+        let id = |record: &Value| record["id"].as_str().unwrap_or_default().to_owned();
+        all.iter().map(id).collect()
+    };
+    let migrations = ids(&["migration", "list"]);
+    let operations = ids(&["operation", "list"]);
+    assert_eq!((migrations.len(), operations.len()), (1, 2));
+    for (kind, id) in [("migration", &migrations[0]), ("operation", &operations[1])] {
+        for end in [id.len(), id.len() - 1] {
+            let shown = cluster.json(&[kind, "show", &id[..end]]);
+            assert_eq!(shown["id"], **id, "{kind}: {shown:#}");
+        }
+        let _ = cluster
+            .berth(&[kind, "show", "ffff"])
+            .refused(1)
+            .saying(&["NOT_FOUND", "ffff"]);
+    }
+    let shared = operations[0].chars().zip(operations[1].chars());
+    let shared: String = shared.take_while(|(a, b)| a == b).map(|(a, _)| a).collect();
+    for verb in ["show", "wait", "cancel"] {
+        let refused = cluster.berth(&["operation", verb, &shared]).refused(1);
+        let _ = refused.saying(&["AMBIGUOUS_ID", &operations[0], &operations[1]]);
+    }
+    let provider = cluster.json(&["provider", "show", "h1"]);
+    let id = provider["provider"]["id"].as_str().expect("an id");
+    assert_eq!(cluster.json(&["provider", "show", id]), provider);
+    let _ = cluster
+        .berth(&["provider", "show", "h3"])
+        .refused(1)
+        .saying(&["RESOURCE_PROVIDER_NOT_FOUND", "h3"]);
 }
