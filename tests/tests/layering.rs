@@ -64,6 +64,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("berth-backup", &["berth-store", "berth-replication"]),
     (
+        "berth-page",
+        &["berth-domain", "berth-proto", "berth-process"],
+    ),
+    (
         "berth-placement-api",
         &[
             "berth-domain",
@@ -81,6 +85,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "berth-codec",
             "berth-decide",
             "berth-files",
+            "berth-page",
             "berth-placement-api",
             "berth-domain",
             "berth-selection",

@@ -1,0 +1,261 @@
+//! Views of every kind, made of messages that are filled by their descriptors: so no field is forgotten, and
+//! one that is added later is filled too.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use berth_page::cluster::{Amount, Cluster, Counts, Failover};
+use berth_page::host::HostView;
+use berth_page::hosts::{Grouping, HostRow, HostState, Share};
+use berth_page::route::{HostsQuery, Topic, VmsQuery, WhyNotQuery};
+use berth_page::vm::VmView;
+use berth_page::why_not::Outcome;
+use berth_page::{Frame, Source};
+use prost_reflect::{DescriptorPool, DynamicMessage, Kind, MapKey, MessageDescriptor, Value};
+
+/// How deep messages are filled; those that hold themselves would have no end.
+const DEPTH_MAX: usize = 9;
+/// How many elements a list has.
+const ELEMENTS: usize = 2;
+
+/// What fields are filled with.
+pub(crate) struct Filling<'a> {
+    /// The text of every string.
+    pub(crate) text: &'a str,
+    /// Which member of each `oneof`, and which value of each enumeration.
+    pub(crate) choice: usize,
+}
+
+impl Filling<'_> {
+    /// Returns a message in which everything is filled.
+    pub(crate) fn message<T: prost::Message + prost::Name + Default>(&self) -> T {
+        static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
+            DescriptorPool::decode(berth_proto::DESCRIPTOR_SET).expect("valid descriptors")
+        });
+        let descriptor = POOL.get_message_by_name(&T::full_name());
+        let descriptor =
+            descriptor.unwrap_or_else(|| panic!("{} is not described", T::full_name()));
+        let message = self.fill(&descriptor, 0);
+        message.transcode_to().expect("the same message")
+    }
+
+    fn fill(&self, descriptor: &MessageDescriptor, depth: usize) -> DynamicMessage {
+        let mut message = DynamicMessage::new(descriptor.clone());
+        // A moment, whose fields have a range.
+        if descriptor.full_name().starts_with("google.protobuf.") || depth >= DEPTH_MAX {
+            return message;
+        }
+        for field in descriptor.fields() {
+            let of_choice = field.containing_oneof().is_none_or(|oneof| {
+                let chosen = self.choice % oneof.fields().count();
+                oneof
+                    .fields()
+                    .nth(chosen)
+                    .is_some_and(|chosen| chosen == field)
+            });
+            if !of_choice {
+                continue;
+            }
+            let value = if field.is_map() {
+                let Kind::Message(entry) = field.kind() else {
+                    panic!("{field:?} has no entries");
+                };
+                // The kinds of another crate.
+                #[allow(clippy::wildcard_enum_match_arm)]
+                let key = match entry.map_entry_key_field().kind() {
+                    Kind::String => MapKey::String(self.text.to_owned()),
+                    Kind::Uint32 => MapKey::U32(1),
+                    Kind::Uint64 => MapKey::U64(2048),
+                    other => panic!("{other:?} is no key yet"),
+                };
+                let value = self.value(&entry.map_entry_value_field().kind(), depth);
+                Value::Map([(key, value)].into())
+            } else if field.is_list() {
+                Value::List(vec![self.value(&field.kind(), depth); ELEMENTS])
+            } else {
+                self.value(&field.kind(), depth)
+            };
+            message.set_field(&field, value);
+        }
+        message
+    }
+
+    fn value(&self, kind: &Kind, depth: usize) -> Value {
+        match kind {
+            Kind::String => Value::String(self.text.to_owned()),
+            Kind::Bytes => Value::Bytes(self.text.as_bytes().to_vec().into()),
+            Kind::Bool => Value::Bool(self.choice.is_multiple_of(2)),
+            Kind::Uint32 | Kind::Fixed32 => Value::U32(7),
+            Kind::Uint64 | Kind::Fixed64 => Value::U64(70_000),
+            Kind::Int32 | Kind::Sint32 | Kind::Sfixed32 => Value::I32(7),
+            Kind::Int64 | Kind::Sint64 | Kind::Sfixed64 => Value::I64(70_000),
+            Kind::Float => Value::F32(1.5),
+            Kind::Double => Value::F64(1.5),
+            Kind::Enum(values) => {
+                let count = values.values().count();
+                let value = values.values().nth(self.choice % count);
+                Value::EnumNumber(value.map_or(0, |value| value.number()))
+            }
+            Kind::Message(of) => Value::Message(self.fill(of, depth + 1)),
+        }
+    }
+
+    fn text(&self) -> String {
+        self.text.to_owned()
+    }
+
+    /// Returns the frame of a view.
+    pub(crate) fn frame(&self) -> Frame {
+        let sources = [
+            Source::Leader,
+            Source::Own {
+                age: Some(Duration::from_millis(1500)),
+                leader: Some(2),
+            },
+            Source::Own {
+                age: None,
+                leader: None,
+            },
+        ];
+        Frame {
+            cluster_id: self.text(),
+            member: 1,
+            revision: 812,
+            source: sources[self.choice % sources.len()],
+            may_validate: self.choice.is_multiple_of(2),
+            topic: Some(Topic::Vm(self.text())),
+        }
+    }
+
+    fn row(&self, state: HostState) -> HostRow {
+        HostRow {
+            name: self.text(),
+            state,
+            zone: self.text(),
+            aggregates: vec![self.text(); 2],
+            pcpu: Share {
+                used: 3,
+                capacity: 8,
+            },
+            vcpu: Share::default(),
+            memory: Share {
+                used: 900,
+                capacity: 800,
+            },
+            claims: 4,
+            violates: true,
+        }
+    }
+
+    fn cluster(&self) -> Cluster {
+        Cluster {
+            status: self.message(),
+            services: vec![self.message()],
+            operations: vec![self.message()],
+            has_more_operations: true,
+            migrations: vec![self.message()],
+            counts: Counts {
+                hosts: vec![("up", 3), ("down", 1)],
+                vms: vec![("active", 12_345)],
+                migrations: vec![("unsettled", 1)],
+                troubled_vms: 1,
+                unknown_guests: 2,
+                failed_erasures: 3,
+                amounts: vec![Amount {
+                    class: self.text(),
+                    used: 5,
+                    capacity: 10,
+                }],
+                violations: vec![(self.text(), self.message())],
+                violation_count: 1,
+            },
+            failover: Some(Failover {
+                survived: 2,
+                not_survived: 1,
+                unknown: 1,
+                age_ms: 61_000,
+            }),
+        }
+    }
+
+    /// Returns every view by its name.
+    pub(crate) fn views(&self) -> Vec<(&'static str, String)> {
+        let frame = self.frame();
+        let query = WhyNotQuery {
+            flavor: self.text(),
+            host: self.text(),
+        };
+        let hosts_query = HostsQuery {
+            filter: String::new(),
+            grouping: [Grouping::State, Grouping::Zone, Grouping::Aggregate][self.choice % 3],
+            page: 1,
+        };
+        let filtered = HostsQuery {
+            filter: self.text(),
+            ..hosts_query.clone()
+        };
+        let states = [
+            HostState::Up,
+            HostState::Cordoned,
+            HostState::Unreported,
+            HostState::ShapeRefused,
+            HostState::Down,
+            HostState::Fenced,
+        ];
+        let rows = states.map(|state| self.row(state));
+        let vms_query = VmsQuery {
+            after: self.text(),
+            host: self.text(),
+            project: self.text(),
+        };
+        let host = HostView {
+            host: self.message(),
+            volumes: vec![self.message()],
+        };
+        let vm = VmView {
+            vm: self.message(),
+            operations: vec![self.message()],
+            migrations: vec![self.message()],
+        };
+        let flavors = [self.message()];
+        let outcome = |outcome| berth_page::why_not::render(&frame, &query, &flavors, &outcome);
+        vec![
+            (
+                "cluster",
+                berth_page::cluster::render(&frame, &self.cluster()),
+            ),
+            (
+                "failover",
+                berth_page::failover::render(&frame, &self.message()),
+            ),
+            (
+                "hosts",
+                berth_page::hosts::render(&frame, &hosts_query, &rows),
+            ),
+            (
+                "filtered",
+                berth_page::hosts::render(&frame, &filtered, &rows),
+            ),
+            ("host", berth_page::host::render(&frame, &host)),
+            (
+                "vms",
+                berth_page::vms::render(&frame, &vms_query, &self.message()),
+            ),
+            ("vm", berth_page::vm::render(&frame, &vm)),
+            (
+                "history",
+                berth_page::history::render(&frame, self.text, &[self.message()], 2, 9),
+            ),
+            ("form", outcome(Outcome::None)),
+            ("fits", outcome(Outcome::Fits(Box::new(self.message())))),
+            (
+                "refused",
+                outcome(Outcome::Refused(Box::new(self.message()))),
+            ),
+            (
+                "failure",
+                berth_page::failure::render("It failed", self.text, Some(self.text)),
+            ),
+        ]
+    }
+}
