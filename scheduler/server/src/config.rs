@@ -22,6 +22,10 @@ pub const LISTEN_DEFAULT: &str = "127.0.0.1:7100";
 
 /// Where a REST API could listen; the port is Placement's own in OpenStack's development set-up.
 const PLACEMENT_LISTEN_EXAMPLE: &str = "127.0.0.1:8778";
+/// Where the page could be served.
+const PAGE_LISTEN_EXAMPLE: &str = "127.0.0.1:7190";
+/// How many further names the page may be served for.
+const PAGE_HOSTS_MAX: usize = 64;
 
 /// How the member is created if its directory is empty; a restart needs neither.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -63,6 +67,11 @@ pub struct Config {
     pub placement_tokens: Option<PathBuf>,
     /// How many connections the REST API has at once; who comes then waits.
     pub placement_connections_max: usize,
+    /// The address of the page of the cluster; if absent, it is not served.
+    pub page_listen: Option<String>,
+    /// The names that the page is served for besides its address and those of loopback, as a browser sends
+    /// them in `Host`.
+    pub page_hosts: Vec<String>,
     /// The cluster that the directory must belong to, if it matters.
     pub cluster_id: Option<String>,
     /// How to begin in an empty directory.
@@ -113,6 +122,8 @@ impl Config {
             placement_profile: None,
             placement_tokens: None,
             placement_connections_max: 512,
+            page_listen: None,
+            page_hosts: Vec::new(),
             cluster_id: None,
             start: Start::Restart,
             log: Log::default(),
@@ -156,6 +167,7 @@ impl Config {
         }
         let grpc = self.listening.check(LISTEN_DEFAULT, &mut faults);
         let placement = self.check_placement(&mut faults);
+        let page = self.check_page(&mut faults);
         if let Start::Join(members) = &self.start {
             for member in members {
                 if !is_host_port(member) {
@@ -184,6 +196,7 @@ impl Config {
                 grpc,
                 metrics: self.listening.metrics_address(),
                 placement,
+                page,
             }),
             Some(_) | None => Err(Faults(faults)),
         }
@@ -215,6 +228,29 @@ impl Config {
             PLACEMENT_LISTEN_EXAMPLE,
             faults,
         )
+    }
+
+    /// Returns the address of the page, if it is served.
+    fn check_page(&self, faults: &mut Vec<String>) -> Option<SocketAddr> {
+        if self.page_hosts.len() > PAGE_HOSTS_MAX {
+            let count = self.page_hosts.len();
+            faults.push(format!(
+                "page_hosts has {count} names; at most {PAGE_HOSTS_MAX} are allowed"
+            ));
+        }
+        for name in &self.page_hosts {
+            if !is_host_port(&format!("{name}:1")) || name.contains([':', '[', ']']) {
+                faults.push(format!(
+                    "page_hosts: {name:?} is not the name of a host, without scheme and port"
+                ));
+            }
+        }
+        let listen = self.page_listen.as_deref();
+        if listen.is_none() && !self.page_hosts.is_empty() {
+            faults.push("page_hosts needs page_listen: set the address of the page".into());
+        }
+        let open = self.listening.is_open();
+        listening::check_listen("page_listen", listen?, open, PAGE_LISTEN_EXAMPLE, faults)
     }
 
     fn bounded(&self) -> [configuration::Bounded; 14] {
@@ -255,6 +291,8 @@ pub struct Addresses {
     pub metrics: Option<SocketAddr>,
     /// For the REST API, if it is served.
     pub placement: Option<SocketAddr>,
+    /// For the page, if it is served.
+    pub page: Option<SocketAddr>,
 }
 
 impl Configuration for Config {
@@ -268,6 +306,8 @@ impl Configuration for Config {
             "placement_connections_max",
             &mut self.placement_connections_max,
         );
+        keys.take_some("page_listen", &mut self.page_listen);
+        keys.take_each("page_hosts", &mut self.page_hosts);
         keys.take_some("cluster_id", &mut self.cluster_id);
         self.log.read(keys);
         self.traces.read(keys);
@@ -321,6 +361,8 @@ mod tests {
             "placement_profile",
             "placement_tokens",
             "placement_connections_max",
+            "page_listen",
+            "page_hosts",
             "cluster_id",
             "log_format",
             "log_filter",

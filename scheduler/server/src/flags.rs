@@ -39,6 +39,9 @@ pub struct Flags {
     /// Authenticate callers of the REST API by the tokens whose SHA-256 is in this file
     #[arg(long, value_name = "FILE")]
     pub placement_tokens: Option<PathBuf>,
+    /// Serve the page of the cluster on this address
+    #[arg(long, value_name = "HOST:PORT")]
+    pub page_listen: Option<String>,
     /// Refuse to start on a data directory of any cluster but this one
     #[arg(long, value_name = "UUID")]
     pub cluster_id: Option<String>,
@@ -156,6 +159,7 @@ impl Flags {
         replace_some(&mut config.cluster_id, flags.cluster_id);
         replace_some(&mut config.placement_listen, flags.placement_listen);
         replace_some(&mut config.placement_profile, flags.placement_profile);
+        replace_some(&mut config.page_listen, flags.page_listen);
         replace_some(&mut config.placement_tokens, flags.placement_tokens);
         config.start = match (flags.bootstrap, flags.join.is_empty()) {
             (true, _) => Start::Bootstrap,

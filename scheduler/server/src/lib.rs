@@ -31,6 +31,7 @@
 //! | [`history`], [`moment`] | the state at a moment, from backups |
 //! | [`reader`] | the services that read, over such a state and without a cluster |
 //! | `other_cluster` | refuses requests that are for another cluster |
+//! | `page` | the page of the cluster, for browsers |
 //! | `past`, `earlier` | reads at an earlier revision of a member, and why there is none |
 //! | `routes` | the services that clients call, as one router |
 //! | [`server`], [`process`] | the whole member, inside a process or as one |
@@ -67,6 +68,7 @@ mod new_group;
 mod operation_spans;
 mod other_cluster;
 mod outdated;
+mod page;
 mod parallel_check;
 mod past;
 mod placement;

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use berth_domain::version::ServiceVersion;
+use berth_page::host_header::Names;
 use berth_process::metrics::{self, Program};
 use berth_process::server::{self, Reflection};
 use berth_process::{BoxFuture, Faults, Shutdown, bounds, listening, traces};
@@ -57,11 +58,11 @@ use crate::error::Error;
 use crate::expelled::Others;
 use crate::feed::{Feed, Limits};
 use crate::machine::Machine;
-use crate::metrics::{Metrics, Watched};
+use crate::metrics::{Failover, Metrics, Watched};
 use crate::service::{Context, Setup, StaleReads, Urls, revoked_since};
 use crate::{
     dead_members, duties, expelled, freshness, health, invariants, leadership, member,
-    operation_spans, other_cluster, outdated, past, placement, routes,
+    operation_spans, other_cluster, outdated, page, past, placement, routes,
 };
 
 /// The descriptors are those of all programs; only what is served here is listed.
@@ -97,6 +98,8 @@ pub struct Scheduler {
     placement: Option<(TcpListener, berth_placement_api::Options)>,
     /// Where metrics and health are served.
     watch: Option<TcpListener>,
+    /// Where the page is served, and for which names.
+    page: Option<(TcpListener, Names)>,
     metrics: Arc<Metrics>,
     advertise: String,
     tls: Option<Tls>,
@@ -145,6 +148,14 @@ impl Scheduler {
             Some(listen) => Some(listening::bind(listen).await?.0),
             None => None,
         };
+        let page = match addresses.page {
+            Some(listen) => {
+                let (listener, address) = listening::bind(listen).await?;
+                let names = page_names(&config, address);
+                Some((listener, names))
+            }
+            None => None,
+        };
         let advertise = config.listening.advertised(address);
         let encryption = &config.listening.encryption;
         let tls = encryption.open(Role::Scheduler, &advertise, |_| Ok(()));
@@ -175,6 +186,7 @@ impl Scheduler {
             address,
             placement,
             watch,
+            page,
             metrics,
             advertise,
             tls,
@@ -200,6 +212,13 @@ impl Scheduler {
     #[must_use]
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.watch.as_ref()?.local_addr().ok()
+    }
+
+    /// Returns where the page is served, if it is.
+    #[must_use]
+    pub fn page_address(&self) -> Option<SocketAddr> {
+        let (listener, _) = self.page.as_ref()?;
+        listener.local_addr().ok()
     }
 
     /// Returns what opening the directory found, in sentences.
@@ -361,8 +380,16 @@ impl Scheduler {
             .add_service(REFLECTION.v1alpha());
         let server = server::new(self.tls.as_ref(), grpc_limits(&self.config));
         let server = server.counted(self.metrics.grpc.clone());
+        let failover = Failover::default();
+        let verifies = self.watch.is_some() || self.page.is_some();
+        let verifying = verifies.then(|| spawn(failover.clone().run(context.clone())));
+        let page = self.page.map(|(listener, names)| {
+            let read = (context.clone(), failover.clone());
+            let served = page::serve(listener, self.tls.clone(), read, names, closing.clone());
+            spawn(served)
+        });
         let watch = self.watch.map(|listener| {
-            let watched = Watched::new(context.clone(), server.bounds().clone());
+            let watched = Watched::new(context.clone(), server.bounds().clone(), failover);
             watch(listener, self.tls.clone(), watched, &self.config, &closing)
         });
         let past = past::Layer::new(context.clone());
@@ -396,6 +423,9 @@ impl Scheduler {
         if let Some(mut placement) = placement {
             server::join_or_abort(&mut placement.0).await;
         }
+        if let Some(mut page) = page {
+            server::join_or_abort(&mut page.0).await;
+        }
         let beside = [
             feed,
             duties,
@@ -406,7 +436,7 @@ impl Scheduler {
             dead_members,
         ];
         let beside = beside.into_iter().chain(certificates).chain(schedule);
-        let beside = beside.chain(ended_operations);
+        let beside = beside.chain(ended_operations).chain(verifying);
         for task in beside.chain(watch.into_iter().flatten()) {
             end(task).await;
         }
@@ -432,6 +462,16 @@ fn placement_options(
         connections_max: config.placement_connections_max,
         requests: metrics.placement.clone(),
     })
+}
+
+/// Returns the names that the page is served for: besides the configured ones that of its own address, as it
+/// was written.
+fn page_names(config: &Config, address: SocketAddr) -> Names {
+    let listen = config.page_listen.as_deref();
+    let own = listen.and_then(|listen| listen.rsplit_once(':'));
+    let own = own.map(|(host, _)| host.trim_matches(['[', ']']).to_owned());
+    let own = own.filter(|host| host.parse::<std::net::IpAddr>().is_err());
+    Names::new(address, config.page_hosts.iter().cloned().chain(own))
 }
 
 /// Returns the schedule of backups, if there is one.

@@ -85,11 +85,11 @@ reasons! {
     AddressInUse "address-in-use"
         "Another process listens on the address."
         "Stop that process (`ss -ltnp` lists it), or start with another `--listen`, \
-         `--placement-listen` or `--metrics-listen`";
+         `--placement-listen`, `--metrics-listen` or `--page-listen`";
     AddressUnusable "address-unusable"
         "The address to listen on is not one of this machine, or needs privileges."
-        "Start with `--listen`, `--placement-listen` and `--metrics-listen` set to addresses of this \
-         machine (`ip address`) and ports above 1023";
+        "Start with `--listen`, `--placement-listen`, `--metrics-listen` and `--page-listen` set to \
+         addresses of this machine (`ip address`) and ports above 1023";
     NoMember "no-member"
         "The data directory is empty or missing, and the command line does not say how to begin."
         "If a member was here before, mount its disk. Otherwise start once with `--bootstrap` to \

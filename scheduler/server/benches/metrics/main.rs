@@ -12,19 +12,17 @@
 use std::hint::black_box;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use berth_domain::version::ServiceVersion;
 use berth_process::metrics::{Bounds, DurationsBy, Label as _, Pairs};
-use berth_replication::Machine as _;
-use berth_scheduler::{Config, Machine, Scheduler};
-use berth_state::State;
-use berth_store::disk::Disk as _;
-use berth_store::{FileDisk, Header, Identity, Member, Membership, StateHash, checkpoints};
+use berth_scheduler::{Config, Scheduler};
 use berth_testkit::state::scale::{self, Size};
 use clap::Parser;
+
+#[path = "../common/member.rs"]
+mod member;
 
 /// How many scrapes are measured.
 const SCRAPES: usize = 50;
@@ -75,7 +73,7 @@ async fn measure(options: &Options) -> Outcome<()> {
     });
     println!("{} hosts, {} VMs", state.hosts().len(), state.vms().len());
     let data_dir = folder.path().join("member");
-    write_member(&data_dir, &state)?;
+    member::write(&data_dir, &state)?;
     drop(state);
     let mut config = Config::new(&data_dir);
     config.listening.address = "127.0.0.1:0".to_owned();
@@ -141,34 +139,4 @@ fn scrape(address: SocketAddr) -> std::io::Result<(Duration, String)> {
     let mut text = String::new();
     stream.read_to_string(&mut text)?;
     Ok((begun.elapsed(), text))
-}
-
-/// Writes the directory of the only member of a cluster with this state.
-fn write_member(data_dir: &Path, state: &State) -> Outcome<()> {
-    let cluster = state.cluster().ok_or("the state is of no cluster")?;
-    let identity = Identity {
-        cluster_id: cluster.to_string(),
-        member_id: 1,
-        disk_id: uuid::Uuid::new_v4().to_string(),
-    };
-    let member = Member {
-        id: 1,
-        address: "127.0.0.1:1".to_owned(),
-        disk: identity.disk_id.clone(),
-        promote: true,
-    };
-    let machine = Machine::new(state.clone());
-    let mut rows = 0;
-    let hash = StateHash::of_rows(machine.rows().inspect(|_| rows += 1));
-    let header = Header {
-        cluster_id: identity.cluster_id.clone(),
-        index: state.revision(),
-        term: 1,
-        membership: Membership::single(member),
-        state_hash: hash.to_bytes().into(),
-        rows,
-    };
-    let disk = FileDisk::create(data_dir, identity)?;
-    checkpoints::save(&disk.split().checkpoints, header, machine.rows())?;
-    Ok(())
 }

@@ -31,6 +31,8 @@ fn all(config: &Config) -> Vec<Setting> {
         placement_profile,
         placement_tokens,
         placement_connections_max,
+        page_listen,
+        page_hosts,
         cluster_id,
         start,
         log,
@@ -60,6 +62,11 @@ fn all(config: &Config) -> Vec<Setting> {
         ),
         ("placement_tokens", path(placement_tokens.as_ref())),
         number("placement_connections_max", placement_connections_max),
+        ("page_listen", page_listen.clone()),
+        (
+            "page_hosts",
+            (!page_hosts.is_empty()).then(|| page_hosts.join(",")),
+        ),
         ("cluster_id", cluster_id.clone()),
         ("start", Some(of_start(start))),
     ]);

@@ -20,6 +20,7 @@ use berth_domain::id::TimeMs;
 use berth_domain::operation::table::KINDS;
 use berth_domain::operation::{Operation, Outcome};
 use berth_domain::{claim, migration, vm};
+use berth_page::cluster::{self, Counts};
 use berth_process::metrics::{Definition, Exposition, Label};
 use berth_replication::Retained;
 use berth_replication::runtime::in_background;
@@ -263,9 +264,16 @@ impl<A: Label> Tally<A> {
         self.counts[value.index()] += 1;
     }
 
+    fn listed(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        A::ALL
+            .iter()
+            .map(|value| value.as_str())
+            .zip(self.counts.iter().copied())
+    }
+
     fn expose(&self, definition: &'static Definition, out: &mut Exposition) {
-        for (value, count) in A::ALL.iter().zip(&self.counts) {
-            out.add(definition, [value.as_str()], *count);
+        for (value, count) in self.listed() {
+            out.add(definition, [value], count);
         }
     }
 }
@@ -390,6 +398,28 @@ impl Census {
                     true => LeaseState::Valid,
                     false => LeaseState::Expired,
                 });
+        }
+    }
+
+    /// Returns what of it the page shows.
+    pub(crate) fn to_counts(&self) -> Counts {
+        let amounts = self.amounts.iter();
+        Counts {
+            hosts: self.hosts.listed().collect(),
+            vms: self.vms.listed().collect(),
+            migrations: self.migrations.listed().collect(),
+            troubled_vms: self.troubled,
+            unknown_guests: self.unknown_guests,
+            failed_erasures: self.erasures_failed,
+            amounts: amounts
+                .map(|(class, amount)| cluster::Amount {
+                    class: class.clone(),
+                    used: amount.used,
+                    capacity: amount.capacity,
+                })
+                .collect(),
+            violations: Vec::new(),
+            violation_count: self.memory_violations,
         }
     }
 

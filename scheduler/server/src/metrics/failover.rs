@@ -1,4 +1,4 @@
-//! Whether the failure of each host would be survived (N+1), as a metric.
+//! Whether the failure of each host would be survived (N+1), for metrics and the page.
 //!
 //! Not here: the plans, which `VerifyCluster` returns.
 //!
@@ -39,11 +39,11 @@ const PAUSE_MAX: Duration = Duration::from_millis(200);
 
 /// The verdicts, and when their state was frozen.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Failover(Arc<Mutex<Option<(Instant, Survey)>>>);
+pub(crate) struct Failover(Arc<Mutex<Option<(Instant, Survey)>>>);
 
 impl Failover {
     /// Verifies until `context` stops.
-    pub(super) async fn run(self, context: Context) {
+    pub(crate) async fn run(self, context: Context) {
         let stopping = context.stopping().clone();
         let surveying = async {
             loop {
@@ -101,10 +101,16 @@ impl Failover {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = survey;
     }
 
+    /// Returns the verdicts with their age; only the leader has any.
+    pub(crate) fn get(&self) -> Option<(Duration, Survey)> {
+        let taken = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.map(|(at, survey)| (at.elapsed(), survey))
+    }
+
     pub(super) fn expose(&self, out: &mut Exposition) {
         out.declare(&HOSTS);
         out.declare(&AGE);
-        let Some((at, survey)) = *self.0.lock().unwrap_or_else(PoisonError::into_inner) else {
+        let Some((age, survey)) = self.get() else {
             return;
         };
         let Survey {
@@ -115,6 +121,6 @@ impl Failover {
         out.add(&HOSTS, ["survived"], proven);
         out.add(&HOSTS, ["not_survived"], refuted);
         out.add(&HOSTS, ["unknown"], unknown);
-        out.set(&AGE, at.elapsed());
+        out.set(&AGE, age);
     }
 }

@@ -14,7 +14,7 @@
 //! Invariant: nothing here is waited for by a decision, and the owner of the replica gives its status
 //! and a clone of its state, and nothing else.
 
-mod census;
+pub(crate) mod census;
 pub(crate) mod decisions;
 mod disk;
 mod failover;
@@ -28,6 +28,7 @@ use berth_process::access::table;
 use berth_process::metrics::{Bounds, Count, Durations, GrpcRequests};
 
 pub(crate) use decisions::End;
+pub(crate) use failover::Failover;
 pub(crate) use observed::Watched;
 
 /// What is counted while a member works.

@@ -64,7 +64,7 @@ const STATE_AGE_MAX: Duration = Duration::from_secs(10);
 const DISK_SILENT_MAX: Duration = Duration::from_secs(5);
 
 /// The work beside the member that metrics need.
-type Beside = [BoxFuture<'static, ()>; 3];
+type Beside = [BoxFuture<'static, ()>; 2];
 
 /// A member with what was read of it.
 pub(crate) struct Watched {
@@ -76,14 +76,15 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    /// Returns the member of this context, whose gRPC server has these bounds.
-    pub(crate) fn new(context: Context, bounds: Arc<Bounds>) -> Self {
+    /// Returns the member of this context, whose gRPC server has these bounds; the verdicts are worked out
+    /// elsewhere.
+    pub(crate) fn new(context: Context, bounds: Arc<Bounds>, failover: Failover) -> Self {
         Self {
             context,
             bounds,
             census: Latest::default(),
             disk: Disk::default(),
-            failover: Failover::default(),
+            failover,
         }
     }
 
@@ -93,7 +94,6 @@ impl Watched {
         [
             Box::pin(self.census.clone().run(self.context.clone())),
             Box::pin(self.disk.clone().run(data_dir, stopping)),
-            Box::pin(self.failover.clone().run(self.context.clone())),
         ]
     }
 

@@ -93,7 +93,7 @@ fn scope(group: &str, host: &str) -> Result<Scope, Status> {
 }
 
 /// Writes the memory status of a host.
-pub(super) fn memory_of(state: &State, view: &HostView) -> v1::HostMemory {
+pub(crate) fn memory_of(state: &State, view: &HostView) -> v1::HostMemory {
     let policy = state.memory_policy_of(&view.host.name);
     write_host_memory(&policy, &state.memory_verdict(view))
 }

@@ -159,6 +159,25 @@ where
     }
 }
 
+/// Carries out reads, all of which are of this member's own state; returns what they are worth.
+pub(crate) async fn of_own_state<T>(
+    context: &Context,
+    reads: impl Future<Output = T>,
+) -> (T, Option<Staleness>) {
+    let read = Arc::new(Mutex::new(None));
+    let done = READ.scope(read.clone(), async {
+        let done = reads.await;
+        if lock(&read).is_none() {
+            // It was answered without the state, as a page token that is invalid.
+            let _ = context.stale(State::revision).await;
+        }
+        done
+    });
+    let done = done.await;
+    let staleness = lock(&read).take();
+    (done, staleness)
+}
+
 async fn answer<S, B, R>(
     mut inner: S,
     context: Context,
@@ -167,17 +186,8 @@ async fn answer<S, B, R>(
 where
     S: Service<Request<B>, Response = Response<R>, Error = Infallible>,
 {
-    let read = Arc::new(Mutex::new(None));
-    let answered = READ.scope(read.clone(), async {
-        let response = inner.call(request).await;
-        if lock(&read).is_none() {
-            // It was answered without the state, as a page token that is invalid.
-            let _ = context.stale(State::revision).await;
-        }
-        response
-    });
-    let mut response = answered.await?;
-    let staleness = lock(&read).take();
+    let (response, staleness) = of_own_state(&context, inner.call(request)).await;
+    let mut response = response?;
     for (key, value) in staleness.iter().flat_map(Staleness::entries) {
         response.headers_mut().insert(key, HeaderValue::from(value));
     }
