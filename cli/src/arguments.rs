@@ -879,6 +879,9 @@ pub struct Dev {
     /// Run one scheduler with its data in memory, and a conductor only if there are hosts
     #[arg(long, conflicts_with_all = ["data_dir", "schedulers"])]
     pub ephemeral: bool,
+    /// Address on which the first scheduler serves the page of the cluster
+    #[arg(long, value_name = "HOST:PORT")]
+    pub page_listen: Option<String>,
     /// Address on which the first scheduler serves OpenStack Placement's REST API
     #[arg(long, value_name = "HOST:PORT")]
     pub placement_listen: Option<String>,

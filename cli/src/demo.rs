@@ -91,6 +91,7 @@ pub async fn run(options: Options, output: Format) -> anyhow::Result<()> {
         transfer_ms: 1_500,
         ephemeral: false,
         placement: None,
+        page: None,
     };
     let mut demo = Demo::new(output);
     demo.section("Three schedulers agree by Raft, a conductor and two hosts join them.");

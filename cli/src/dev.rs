@@ -62,6 +62,8 @@ pub struct Plan {
     pub ephemeral: bool,
     /// The REST API of OpenStack Placement, served by the first scheduler.
     pub placement: Option<Placement>,
+    /// The address of the page of the cluster, served by the first scheduler.
+    pub page: Option<String>,
 }
 
 /// The configuration of OpenStack Placement's REST API.
@@ -189,6 +191,9 @@ impl Cluster {
             config.placement_listen = Some(placement.listen.clone());
             config.placement_profile = Some(placement.profile);
             config.placement_tokens.clone_from(&placement.tokens);
+        }
+        if number == 0 {
+            config.page_listen.clone_from(&plan.page);
         }
         config.start = match self.schedulers.first() {
             _ if is_member => Start::Restart,
@@ -323,6 +328,7 @@ pub async fn run_until_interrupted(options: Options) -> anyhow::Result<()> {
         transfer_ms: 1_000,
         ephemeral: options.ephemeral,
         placement,
+        page: options.page_listen,
     };
     let mut terminate = signal(SignalKind::terminate())?;
     output::message("starting …");
@@ -344,6 +350,11 @@ fn print_running(plan: &Plan, schedulers: &[String]) {
         output::print(format!(
             "OpenStack Placement's REST API is served on http://{}.",
             placement.listen
+        ));
+    }
+    if let Some(page) = &plan.page {
+        output::print(format!(
+            "The page of the cluster is served on http://{page}."
         ));
     }
     if plan.is_alone() {

@@ -39,6 +39,7 @@ impl Small {
             transfer_ms: 200,
             ephemeral: true,
             placement: None,
+            page: None,
         };
         let cluster = runtime.block_on(dev::Cluster::start(&plan));
         let cluster = cluster.expect("it starts");

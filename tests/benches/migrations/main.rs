@@ -98,6 +98,7 @@ async fn run(options: &Options, heard: &Heard) -> anyhow::Result<()> {
         transfer_ms: TRANSFER_MS,
         ephemeral: !options.durable,
         placement: None,
+        page: None,
     };
     println!("{hosts} hosts are started");
     let cluster = dev::Cluster::start(&plan).await?;
