@@ -215,6 +215,7 @@ pub struct Builder {
     given: Option<usize>,
     gated: bool,
     watched: bool,
+    paged: bool,
     tables: String,
 }
 
@@ -305,6 +306,13 @@ impl Builder {
         self
     }
 
+    /// Has every scheduler serve the page.
+    #[must_use]
+    pub fn paged(mut self) -> Self {
+        self.paged = true;
+        self
+    }
+
     /// Gives everybody a certificate.
     #[must_use]
     pub fn certified(mut self) -> Self {
@@ -342,6 +350,7 @@ impl Builder {
             given: self.given,
             gated: self.gated,
             watched: self.watched,
+            paged: self.paged,
             gate: None,
             begin_at: self.service_version.map(|version| version.to_string()),
             folder,
@@ -388,6 +397,7 @@ pub struct Cluster {
     given: Option<usize>,
     gated: bool,
     watched: bool,
+    paged: bool,
     /// The gate that the scheduler advertises, until it is taken.
     gate: Option<Gate>,
     /// The service version at which parts are started, while the first ones are.
@@ -415,6 +425,7 @@ impl Cluster {
             given: None,
             gated: false,
             watched: false,
+            paged: false,
             tables: String::new(),
         }
     }
@@ -630,8 +641,12 @@ impl Cluster {
         let words = arguments.iter().cloned().chain(certified);
         let words = words.flat_map(|(flag, value)| [flag.to_owned(), value]);
         let part = Part::new(program, name, address, words.collect(), log);
-        match self.watched {
+        let part = match self.watched {
             true => part.watched(self.free_address()),
+            false => part,
+        };
+        match self.paged && program == "berth-scheduler" {
+            true => part.paged(self.free_address()),
             false => part,
         }
     }

@@ -15,6 +15,8 @@ pub struct Part {
     pub address: String,
     /// Where its metrics and its health are served, if they are.
     pub watch: Option<String>,
+    /// Where its page is served, if it is.
+    pub page: Option<String>,
     /// Its program.
     program: &'static str,
     /// What it is started with each time.
@@ -37,6 +39,7 @@ impl Part {
             name,
             address,
             watch: None,
+            page: None,
             program,
             arguments,
             log,
@@ -62,6 +65,26 @@ impl Part {
             .extend(["--metrics-listen".to_owned(), address.clone()]);
         self.watch = Some(address);
         self
+    }
+
+    /// Has the page served there.
+    pub(super) fn paged(mut self, address: String) -> Self {
+        self.arguments
+            .extend(["--page-listen".to_owned(), address.clone()]);
+        self.page = Some(address);
+        self
+    }
+
+    /// Returns where its page is served.
+    ///
+    /// # Panics
+    ///
+    /// When it is not.
+    #[track_caller]
+    #[must_use]
+    pub fn page(&self) -> &str {
+        let page = self.page.as_deref();
+        page.unwrap_or_else(|| panic!("{} has no page", self.name))
     }
 
     /// Returns where its metrics and its health are served.

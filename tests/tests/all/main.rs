@@ -21,6 +21,7 @@ mod host_check;
 mod learnt_schedulers;
 mod metrics;
 mod offline;
+mod page;
 mod placement_cli;
 mod processes;
 mod replay;

@@ -79,6 +79,7 @@ const TESTS: &[Test] = &[
     test!(tls::the_rest_api_asks_for_certificates, [Curl]),
     test!(tls::kubernetes_calls_a_controller_over_https, [Curl]),
     test!(tls::metrics_require_certificates, [Curl]),
+    test!(tls::the_page_requires_certificates, [Curl]),
 
     test!(prometheus::promtool_finds_no_fault_in_any_scrape, [Prometheus]),
     test!(prometheus::prometheus_scrapes_three_schedulers, [Prometheus]),

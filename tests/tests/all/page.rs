@@ -1,0 +1,345 @@
+//! The page of the cluster: what every response has, who is refused, and that it follows what happens.
+//!
+//! Goal: the page shows what the commands show, changes nothing, and gives nothing to other web sites.
+//! Method: whole processes; requests are written as bytes, as a browser and as others would send them. Who may
+//! read with certificates is tested with `curl`, in the target `real`; the HTML itself in `scheduler/page`.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpStream;
+use std::time::Instant;
+
+use berth_tests::processes::scrape::{self, Response};
+use berth_tests::processes::{Cluster, Host, PATIENCE, eventually};
+
+use crate::PROGRAMS;
+
+/// How many streams a member has at most.
+const STREAMS_MAX: usize = 64;
+
+fn start(schedulers: u32) -> Cluster {
+    let cluster = Cluster::builder(PROGRAMS)
+        .schedulers(schedulers)
+        .host(Host::new("h1"))
+        .paged()
+        .start();
+    cluster.pinned_flavor("one", 1);
+    cluster
+}
+
+#[track_caller]
+fn get(page: &str, path: &str) -> Response {
+    scrape::get(page, path).unwrap_or_else(|why| panic!("{path}: {why}"))
+}
+
+#[track_caller]
+fn send(page: &str, request: &str) -> Response {
+    scrape::send(page, request.as_bytes()).unwrap_or_else(|why| panic!("{request}: {why}"))
+}
+
+/// Reads a view until it has a text.
+#[track_caller]
+fn shows(page: &str, path: &str, text: &str) -> String {
+    eventually(&format!("{path} shows {text}"), || {
+        let response = scrape::get(page, path)?;
+        match response.status == 200 && response.body.contains(text) {
+            true => Ok(response.body),
+            false => Err(format!("{}: {}", response.status, response.body)),
+        }
+    })
+}
+
+/// Returns the revision that a view states.
+#[track_caller]
+fn revision(html: &str) -> u64 {
+    let (_, rest) = html.split_once("id=\"revision\">").expect("a revision");
+    let (digits, _) = rest.split_once('<').expect("its end");
+    digits.parse().expect("a number")
+}
+
+/// A stream of events.
+struct Stream(BufReader<TcpStream>);
+
+impl Stream {
+    /// Opens one; returns its head.
+    fn open(page: &str, path: &str) -> (Self, String) {
+        let mut stream = TcpStream::connect(page).expect("a connection");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        let request = format!("GET {path} HTTP/1.1\r\nhost: {page}\r\n\r\n");
+        stream.write_all(request.as_bytes()).expect("it is sent");
+        let mut stream = Self(BufReader::new(stream));
+        let mut head = String::new();
+        loop {
+            let line = stream.line().expect("a head");
+            if line == "\r\n" {
+                return (stream, head.to_lowercase());
+            }
+            head.push_str(&line);
+        }
+    }
+
+    /// Returns the next line; nothing at its end.
+    fn line(&mut self) -> Option<String> {
+        let mut line = String::new();
+        match self.0.read_line(&mut line) {
+            Ok(0) => None,
+            Ok(_) => Some(line),
+            Err(error) => panic!("nothing more was sent: {error}"),
+        }
+    }
+
+    /// Reads on until an event of this name; nothing if the stream ends before.
+    fn event(&mut self, name: &str) -> Option<String> {
+        let expected = format!("event: {name}");
+        let begun = Instant::now();
+        while let Some(line) = self.line() {
+            assert!(begun.elapsed() < PATIENCE, "no event {name}");
+            if line.trim() == expected {
+                return self.line();
+            }
+        }
+        None
+    }
+}
+
+/// Goal: nothing is served that was not configured.
+#[test]
+fn without_an_address_there_is_no_page() {
+    let cluster = Cluster::builder(PROGRAMS).schedulers(1).start();
+    assert_eq!(cluster.schedulers[0].page, None);
+    let response = get(&cluster.schedulers[0].address, "/hosts");
+    assert_ne!(response.status, 200, "{response:?}");
+    assert!(!response.body.contains("Berth"), "{response:?}");
+}
+
+/// Goal: every response has all headers, failures too; other names, methods and paths are refused.
+#[test]
+fn other_names_methods_and_paths_are_refused() {
+    let cluster = start(1);
+    let page = cluster.schedulers[0].page().to_owned();
+    let port = page.rsplit_once(':').expect("a port").1;
+    let named = |host: &str| format!("GET / HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
+    let local = [
+        format!("localhost:{port}"),
+        "127.0.0.1".into(),
+        format!("[::1]:{port}"),
+    ];
+    for host in &local {
+        assert_eq!(send(&page, &named(host)).status, 200, "{host}");
+    }
+    let mut refused = Vec::new();
+    for host in ["evil.example", "localhost.evil.example", "10.1.2.3", ""] {
+        refused.push((421, named(host)));
+    }
+    let twice = format!(
+        "GET / HTTP/1.1\r\nhost: {page}\r\nhost: evil.example\r\nconnection: close\r\n\r\n"
+    );
+    refused.push((421, twice));
+    let absolute =
+        format!("GET http://evil.example/ HTTP/1.1\r\nhost: {page}\r\nconnection: close\r\n\r\n");
+    refused.push((421, absolute));
+    refused.push((
+        421,
+        "GET / HTTP/1.0\r\nconnection: close\r\n\r\n".to_owned(),
+    ));
+    for method in ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"] {
+        let request = format!(
+            "{method} / HTTP/1.1\r\nhost: {page}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+        );
+        refused.push((405, request));
+    }
+    let at =
+        |path: &str| format!("GET {path} HTTP/1.1\r\nhost: {page}\r\nconnection: close\r\n\r\n");
+    for path in [
+        "/x",
+        "/hosts/",
+        "/hosts/none",
+        "/vms/none",
+        "/metrics",
+        "/../etc/passwd",
+    ] {
+        refused.push((404, at(path)));
+    }
+    for path in [
+        "/hosts/%3Cscript%3E",
+        "/vms/a%00b",
+        "/vms?after=x",
+        "/events?of=vm&name=%0a&after=x",
+    ] {
+        let status = if path.starts_with("/events") {
+            404
+        } else {
+            400
+        };
+        refused.push((status, at(path)));
+    }
+    let served = [
+        "/",
+        "/failover",
+        "/hosts",
+        "/hosts/h1",
+        "/vms",
+        "/why-not",
+        "/page.css",
+        "/page.js",
+        "/page.svg",
+    ];
+    let served = served.into_iter().map(|path| (200, at(path)));
+    for (status, request) in refused.into_iter().chain(served) {
+        let response = send(&page, &request);
+        assert_eq!(response.status, status, "{request}: {response:?}");
+        check_headers(&request, &response);
+        assert!(!response.body.contains("<script>"), "{request}");
+    }
+    let head = send(
+        &page,
+        &format!("HEAD / HTTP/1.1\r\nhost: {page}\r\nconnection: close\r\n\r\n"),
+    );
+    assert_eq!((head.status, head.body.as_str()), (200, ""));
+}
+
+#[track_caller]
+fn check_headers(what: &str, response: &Response) {
+    let policy = "content-security-policy: default-src 'none'; script-src 'self'; style-src 'self'; connect-src \
+                  'self'; img-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'";
+    for header in [
+        policy,
+        "x-content-type-options: nosniff",
+        "x-frame-options: deny",
+        "referrer-policy: no-referrer",
+        "cache-control: no-store",
+        "cross-origin-resource-policy: same-origin",
+    ] {
+        let has = response.head.lines().any(|line| line == header);
+        assert!(has, "{what}: no {header} in {}", response.head);
+    }
+    for absent in ["access-control-", "set-cookie", "server:"] {
+        assert!(!response.head.contains(absent), "{what}: {}", response.head);
+    }
+}
+
+/// Goal: each view shows what there is, and what happens comes as an event.
+#[test]
+fn views_show_what_happens() {
+    let cluster = start(1);
+    let page = cluster.schedulers[0].page().to_owned();
+    let hosts = shows(&page, "/hosts", "UP");
+    assert!(hosts.contains("/hosts/h1"), "{hosts}");
+    let empty = shows(&page, "/hosts/h1", "No VM is on this host");
+    let path = format!("/events?of=host&name=h1&after={}", revision(&empty));
+    let (mut events, head) = Stream::open(&page, &path);
+    assert!(head.contains("text/event-stream"), "{head}");
+    assert!(events.event("alive").is_some());
+
+    let _ = cluster.boot("a", "one", "h1");
+    assert!(events.event("change").is_some());
+    let host = shows(&page, "/hosts/h1", "/vms/a");
+    assert!(host.contains("vCPU 0"), "{host}");
+    assert!(revision(&host) > revision(&empty));
+    let vm = shows(&page, "/vms/a", "ACTIVE");
+    assert!(vm.contains("0→"), "{vm}");
+    assert!(vm.contains("SUCCEEDED"), "{vm}");
+    let _ = shows(&page, "/vms", "/vms/a");
+    let _ = shows(&page, "/vms/a/history", "ACTIVE");
+    let _ = shows(&page, "/", "1 active");
+    // What it could be decided on; h1 is the only host.
+    let _ = shows(&page, "/failover", "NOT SURVIVED");
+    let _ = shows(&page, "/", "would not be survived");
+}
+
+/// Goal: what changed between a view and its stream is not lost, and other records give no event.
+#[test]
+fn a_stream_begins_where_the_view_ends() {
+    let cluster = start(1);
+    let page = cluster.schedulers[0].page().to_owned();
+    let before = revision(&get(&page, "/vms").body);
+    let _ = cluster.boot("a", "one", "h1");
+    let (mut events, _) = Stream::open(&page, &format!("/events?of=vm&name=a&after={before}"));
+    assert!(events.event("change").is_some());
+    // Of a cluster that was restored since: the view is of what is no more.
+    let (mut events, _) = Stream::open(&page, "/events?of=vm&name=a&after=1000000");
+    assert!(events.event("change").is_some());
+    let (mut events, _) = Stream::open(&page, "/events?of=vm&name=a&after=0");
+    assert!(events.event("alive").is_some());
+}
+
+/// Goal: "why not" is the decision of a boot: it fits, or it is refused by cause with near misses and a hint;
+/// nothing is claimed.
+#[test]
+fn why_not_decides_and_claims_nothing() {
+    let cluster = start(1);
+    let page = cluster.schedulers[0].page().to_owned();
+    cluster.pinned_flavor("huge", 60);
+    let form = shows(&page, "/why-not", "Choose a flavor");
+    assert!(form.contains("value=\"huge\""), "{form}");
+    let fits = shows(&page, "/why-not?flavor=one&host=", "It fits");
+    assert!(fits.contains("/hosts/h1"), "{fits}");
+    let refused = shows(&page, "/why-not?flavor=huge", "It does not fit");
+    for part in ["NO_VALID_HOST", "Hint:", "Refusals by cause", "Near misses"] {
+        assert!(refused.contains(part), "{part}: {refused}");
+    }
+    let unknown = shows(&page, "/why-not?flavor=none", "FLAVOR_NOT_FOUND");
+    assert!(!unknown.contains("Near misses"), "{unknown}");
+    let _ = shows(&page, "/vms", "No VM is there");
+    let _ = shows(&page, "/hosts/h1", "No VM is on this host");
+}
+
+/// Goal: streams are bounded; one that ends gives its place to another, and views are served meanwhile.
+#[test]
+fn streams_are_bounded() {
+    let cluster = start(1);
+    let page = cluster.schedulers[0].page().to_owned();
+    let after = revision(&get(&page, "/").body);
+    let path = format!("/events?of=cluster&after={after}");
+    let mut streams = Vec::new();
+    // A caller may have fewer connections than there may be streams.
+    let refused = (0..=STREAMS_MAX).find_map(|_| {
+        let (stream, head) = Stream::open(&page, &path);
+        if head.contains(" 200 ") {
+            streams.push(stream);
+            return None;
+        }
+        Some(head)
+    });
+    let refused = refused.expect("a stream too many is refused");
+    assert!(refused.starts_with("http/1.1 503 "), "{refused}");
+    assert!(refused.contains("retry-after: "), "{refused}");
+    assert!(streams.len() >= 16, "{}", streams.len());
+    streams.truncate(streams.len() - 4);
+    let _ = shows(&page, "/hosts", "/hosts/h1");
+    eventually("a stream in the place of one that ended", || {
+        let (mut stream, head) = Stream::open(&page, &path);
+        match head.contains(" 200 ") && stream.event("alive").is_some() {
+            true => Ok(()),
+            false => Err(head),
+        }
+    });
+}
+
+/// Goal: a member that does not lead serves its own state and says so; without any leader too, and streams end
+/// with the reason.
+#[test]
+fn a_follower_states_its_age() {
+    let mut cluster = start(3);
+    let leader = cluster.leader();
+    let follower = (leader + 1) % 3;
+    let led = cluster.schedulers[leader].page().to_owned();
+    let page = cluster.schedulers[follower].page().to_owned();
+    let _ = shows(&led, "/", "from the leader");
+    let own = shows(&page, "/hosts/h1", "own state");
+    assert!(own.contains("before this view was made"), "{own}");
+    assert!(own.contains("leads."), "{own}");
+    let refused = get(&page, "/why-not?flavor=one");
+    assert_eq!(refused.status, 503, "{refused:?}");
+    let after = revision(&own);
+    let (mut events, _) = Stream::open(&page, &format!("/events?of=cluster&after={after}"));
+    let _ = cluster.boot("a", "one", "h1");
+    assert!(events.event("change").is_some());
+    let _ = shows(&page, "/vms/a", "ACTIVE");
+    for other in (0..3).filter(|number| *number != follower) {
+        cluster.schedulers[other].kill();
+    }
+    let why = events.event("end").expect("it ends with the reason");
+    assert!(why.contains("leader"), "{why}");
+    let alone = shows(&page, "/vms/a", "it knows no leader");
+    assert!(alone.contains("own state"), "{alone}");
+}
