@@ -38,7 +38,7 @@ pub(crate) fn only(
         [id] => Ok(*id),
         [] => Err(Refusal::new(
             Code::NotFound,
-            "NOT_FOUND",
+            &format!("{}_NOT_FOUND", kind.to_ascii_uppercase()),
             format!("the id of no {kind} begins with {text}"),
         )
         .with_hint(format!("`berth {kind} list` shows which there are"))),
@@ -93,7 +93,7 @@ mod tests {
             assert!(several.message.contains(part), "{several}");
         }
         let none = only("operation", "0909", ids).expect_err("none does");
-        assert_eq!(none.reason, "NOT_FOUND");
+        assert_eq!(none.reason, "OPERATION_NOT_FOUND");
         assert!(
             none.hint
                 .is_some_and(|hint| hint.contains("berth operation list"))

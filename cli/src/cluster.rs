@@ -140,7 +140,7 @@ fn service_json(service: &Service) -> serde_json::Value {
 
 async fn status(session: &mut Session) -> anyhow::Result<()> {
     // They are part of what is shown.
-    let others = session.look_for_clusters().await.others.clone();
+    let others = session.look_for_clusters().await.others;
     let request = GetClusterStatusRequest {};
     let mut status = read!(session, ClusterServiceClient, get_cluster_status, request)?;
     if status.leader_id == 0 && session.fall_back() {

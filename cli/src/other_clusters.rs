@@ -16,6 +16,10 @@ use crate::output::{self, Format, Lines};
 pub(crate) struct Chosen {
     /// Its id; empty if no scheduler answers, or one alone is named.
     pub(crate) cluster_id: String,
+    /// The [era](era_of) of its revisions.
+    pub(crate) era: u64,
+    /// The addresses of its schedulers that answered, in the order in which they were given.
+    pub(crate) addresses: Vec<String>,
     /// The schedulers of other clusters.
     pub(crate) others: Vec<Other>,
 }
@@ -51,7 +55,9 @@ pub(crate) fn choose(answers: Vec<(String, GetClusterStatusResponse)>) -> Chosen
     let Some((_, chosen)) = chosen else {
         return Chosen::default();
     };
-    let others = members().filter(|(_, status)| status.cluster_id != chosen.cluster_id);
+    let is_of = |status: &GetClusterStatusResponse| status.cluster_id == chosen.cluster_id;
+    let own = members().filter(|(_, status)| is_of(status));
+    let others = members().filter(|(_, status)| !is_of(status));
     let others = others.map(|(address, status)| Other {
         address: address.clone(),
         cluster_id: status.cluster_id.clone(),
@@ -59,6 +65,8 @@ pub(crate) fn choose(answers: Vec<(String, GetClusterStatusResponse)>) -> Chosen
     });
     Chosen {
         cluster_id: chosen.cluster_id.clone(),
+        era: era(chosen),
+        addresses: own.map(|(address, _)| address.clone()).collect(),
         others: others.collect(),
     }
 }
@@ -80,7 +88,10 @@ pub(crate) fn report(chosen: &Chosen, format: Format) {
 }
 
 /// Describes them in one warning; nothing where there are none.
-fn warning(Chosen { cluster_id, others }: &Chosen) -> Option<Lines> {
+fn warning(chosen: &Chosen) -> Option<Lines> {
+    let Chosen {
+        cluster_id, others, ..
+    } = chosen;
     if others.is_empty() {
         return None;
     }

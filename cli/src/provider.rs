@@ -155,12 +155,14 @@ async fn named(session: &Session, provider: Option<String>) -> anyhow::Result<Op
 
 /// Returns the id of a provider, which may be given by its name.
 async fn id_of(session: &Session, provider: &str) -> anyhow::Result<String> {
-    let id = short(provider);
-    if id.parse::<uuid::Uuid>().is_ok() || id != provider {
-        return Ok(id.to_owned());
+    let collection = "resourceProviders/";
+    let name = provider.strip_prefix(collection).unwrap_or(provider);
+    // An empty one would stand for all of them in a list.
+    if name.is_empty() || name.parse::<uuid::Uuid>().is_ok() {
+        return Ok(name.to_owned());
     }
     let request = ListResourceProvidersRequest {
-        display_name: provider.to_owned(),
+        display_name: name.to_owned(),
         ..Default::default()
     };
     let all = all_pages!(

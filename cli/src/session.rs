@@ -10,17 +10,16 @@ use std::time::Duration;
 use berth_domain::ownership::Ownership;
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::version::{Feature, ServiceVersion, TOO_OLD};
-use berth_proto::client::members::Learner;
+use berth_proto::client::members::{Known, Learner};
 use berth_proto::client::own::OwnAnswer;
 use berth_proto::client::{self, Dialer, Policy, SchedulerChannel};
 use berth_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
 use berth_proto::cluster::v1::{GetClusterStatusRequest, ListServicesRequest};
 use berth_proto::consistency::{Consistency, ReadChannel};
-use berth_proto::for_cluster::{ForCluster, MemberChannel};
+use berth_proto::for_cluster::{ForCluster, MemberChannel, OTHER_CLUSTER};
 use berth_proto::status::{OUTCOME_UNKNOWN, from_status};
 use berth_tls::{Expected, Tls};
 use serde_json::json;
-use tokio::sync::OnceCell;
 use tokio::task::{AbortHandle, JoinSet};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Response, Status};
@@ -45,15 +44,18 @@ const SILENCE_MAX: Duration = Duration::from_secs(2);
 /// operation, goes on when the only one that it was given is lost. A shorter one needs no more calls.
 const LEARNING_AFTER: Duration = Duration::from_secs(1);
 
-/// How long a command waits for what its schedulers answer before it chooses a cluster of them. One that
-/// answers later is refused by its cluster.
-const CHOICE_MAX: Duration = Duration::from_millis(200);
+/// How long a read waits for what the schedulers of the command answer before it chooses a cluster of them.
+const READ_PATIENCE: Duration = Duration::from_millis(200);
+/// How long a command waits for it that changes something: one of a later cluster may be slow.
+const CHANGE_PATIENCE: Duration = SILENCE_MAX;
 
 /// The connections of a command to the cluster.
 pub struct Session {
     scheduler: SchedulerChannel,
-    /// The cluster that the command is for, chosen at the first call.
-    chosen: OnceCell<Chosen>,
+    /// The cluster that the command is for, chosen before the first call.
+    chosen: Mutex<Chosen>,
+    /// How long schedulers were waited for when it was chosen.
+    looked: tokio::sync::Mutex<Duration>,
     /// Whether it goes on with a cluster that is recovered meanwhile.
     follows_recoveries: bool,
     /// Learns further schedulers from the first call on; in memory only.
@@ -102,7 +104,8 @@ impl Session {
             scheduler: SchedulerChannel::new(endpoints)?
                 .with_policy(policy)
                 .with_dialer(dialer),
-            chosen: OnceCell::new(),
+            chosen: Mutex::default(),
+            looked: tokio::sync::Mutex::default(),
             follows_recoveries: false,
             learning: OnceLock::new(),
             reading: Reading::default(),
@@ -166,7 +169,7 @@ impl Session {
         F: Future<Output = Result<Response<T>, Status>>,
     {
         self.check_may_change()?;
-        self.begin().await;
+        self.begin(CHANGE_PATIENCE).await;
         let response = self.scheduler.call(call).await;
         response.map_err(|status| with_hint(from_status(&status)))
     }
@@ -183,7 +186,7 @@ impl Session {
         if let Some(offline) = &self.offline {
             return offline.read(self.output, &call).await;
         }
-        self.begin().await;
+        self.begin(READ_PATIENCE).await;
         // What belongs together is read at one scheduler.
         let is_begun = self.source().is_some();
         match self.reading {
@@ -212,7 +215,7 @@ impl Session {
         F: Future<Output = Result<Response<T>, Status>>,
     {
         self.check_running()?;
-        self.begin().await;
+        self.begin(READ_PATIENCE).await;
         let response = self.scheduler.read(call).await;
         response.map_err(|status| with_hint(from_status(&status)))
     }
@@ -340,47 +343,71 @@ impl Session {
         }
     }
 
-    /// Prepares the first call: chooses the cluster that the command is for.
-    async fn begin(&self) {
-        self.learning.get_or_init(|| self.start_learning());
-        if self.chosen.initialized() {
-            return;
+    /// Prepares a call: chooses the cluster that the command is for.
+    async fn begin(&self, patience: Duration) {
+        if self.choose(patience).await {
+            self.report_clusters();
         }
-        self.choose(CHOICE_MAX).await;
-        self.report_clusters();
+        self.learning.get_or_init(|| self.start_learning());
     }
 
-    /// Chooses the cluster that the command is for, with more time than others have, and does not report it.
-    pub(crate) async fn look_for_clusters(&self) -> &Chosen {
-        self.choose(SILENCE_MAX).await
+    /// Chooses the cluster that the command is for, with more time than reads have, and does not report it.
+    pub(crate) async fn look_for_clusters(&self) -> Chosen {
+        self.choose(SILENCE_MAX).await;
+        self.chosen()
     }
 
     /// Reports which schedulers are left out, if any.
     pub(crate) fn report_clusters(&self) {
-        if let Some(chosen) = self.chosen.get() {
-            other_clusters::report(chosen, self.output);
-        }
+        other_clusters::report(&self.chosen(), self.output);
     }
 
-    async fn choose(&self, within: Duration) -> &Chosen {
-        let look = || async {
-            if self.is_offline() || self.scheduler.configured().len() < 2 {
-                return Chosen::default();
-            }
-            let get_status = |channel| async move {
-                let request = GetClusterStatusRequest {};
-                ClusterServiceClient::new(channel)
-                    .get_cluster_status(request)
-                    .await
-            };
-            let chosen = other_clusters::choose(self.each(within, get_status).await);
-            for other in &chosen.others {
-                self.scheduler.leave_out(&other.address, true);
-            }
-            self.keep_to(&chosen.cluster_id);
-            chosen
+    /// Returns what was chosen last.
+    fn chosen(&self) -> Chosen {
+        let chosen = self.chosen.lock();
+        chosen.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Chooses a cluster, unless that was done with as much patience, or every scheduler has answered; returns
+    /// whether another one, or other schedulers, were chosen than before.
+    async fn choose(&self, patience: Duration) -> bool {
+        if self.is_offline() || self.scheduler.configured().len() < 2 {
+            return false;
+        }
+        let mut looked = self.looked.lock().await;
+        if *looked >= patience {
+            return false;
+        }
+        let get_status = |channel| async move {
+            let request = GetClusterStatusRequest {};
+            ClusterServiceClient::new(channel)
+                .get_cluster_status(request)
+                .await
         };
-        self.chosen.get_or_init(look).await
+        let each = self.each(patience, get_status).await;
+        let is_complete = !each.is_silent;
+        *looked = if is_complete { Duration::MAX } else { patience };
+        let chosen = other_clusters::choose(each.responses);
+        if chosen.cluster_id.is_empty() {
+            return false;
+        }
+        for other in &chosen.others {
+            self.scheduler.leave_out(&other.address, true);
+        }
+        for address in &chosen.addresses {
+            self.scheduler.leave_out(address, false);
+        }
+        // One that is silent is not waited for first.
+        let current = self.scheduler.current();
+        match chosen.addresses.first() {
+            Some(first) if !chosen.addresses.contains(&current) => self.scheduler.prefer(first),
+            Some(_) | None => {}
+        }
+        self.keep_to(&chosen.cluster_id);
+        let mut known = self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
+        let has_changed = known.cluster_id != chosen.cluster_id || known.others != chosen.others;
+        *known = chosen;
+        has_changed
     }
 
     /// Has every further call be for this cluster.
@@ -398,11 +425,28 @@ impl Session {
     /// Learns the schedulers now: for a command that goes on for long.
     pub async fn learn_schedulers(&self) {
         // If it fails, the background task will repeat it.
-        let _ = Learner::new(self.scheduler.clone(), None).learn().await;
+        let _ = self.learner().learn().await;
+    }
+
+    /// Returns what learns further schedulers, of the cluster that was chosen.
+    fn learner(&self) -> Learner {
+        let learner = Learner::new(self.scheduler.clone(), None);
+        let Chosen {
+            cluster_id, era, ..
+        } = self.chosen();
+        match cluster_id.is_empty() {
+            true => learner,
+            false => learner.with_known(Known {
+                cluster_id,
+                era,
+                configured: self.scheduler.configured().to_vec(),
+                members: Vec::new(),
+            }),
+        }
     }
 
     fn start_learning(&self) -> AbortHandle {
-        let learner = Learner::new(self.scheduler.clone(), None);
+        let learner = self.learner();
         let learning = async {
             tokio::time::sleep(LEARNING_AFTER).await;
             learner.run().await;
@@ -432,9 +476,8 @@ impl Session {
         response.ok()?.ok().map(Response::into_inner)
     }
 
-    /// Calls every configured scheduler at once, as each answers for itself, and returns the responses in the
-    /// order of the addresses; none of those that do not respond within this time.
-    async fn each<T, F>(&self, within: Duration, call: impl Fn(Channel) -> F) -> Vec<(String, T)>
+    /// Calls every configured scheduler at once, as each answers for itself.
+    async fn each<T, F>(&self, within: Duration, call: impl Fn(Channel) -> F) -> Each<T>
     where
         T: Send + 'static,
         F: Future<Output = Result<Response<T>, Status>> + Send + 'static,
@@ -449,15 +492,20 @@ impl Session {
             calls.spawn(async move { (at, response.await) });
         }
         let mut responses = BTreeMap::new();
+        let mut is_silent = false;
         while let Some(ended) = calls.join_next().await {
-            if let Ok((at, Ok(Ok(response)))) = ended {
-                responses.insert(at, response.into_inner());
+            match ended {
+                Ok((at, Ok(Ok(response)))) => drop(responses.insert(at, response.into_inner())),
+                Ok((_, Ok(Err(_)))) | Err(_) => {}
+                Ok((_, Err(_))) => is_silent = true,
             }
         }
         let responses = responses.into_iter();
-        responses
-            .map(|(at, response)| (configured[at].clone(), response))
-            .collect()
+        let responses = responses.map(|(at, response)| (configured[at].clone(), response));
+        Each {
+            responses: responses.collect(),
+            is_silent,
+        }
     }
 
     /// Returns a client of a conductor: of those that registered, the first that can be reached.
@@ -480,6 +528,7 @@ impl Session {
         feature: Option<Feature>,
     ) -> Result<ConductorClient, Refusal> {
         self.check_may_change()?;
+        self.begin(CHANGE_PATIENCE).await;
         let list = ListServicesRequest::default();
         let listed = self
             .read(|channel| {
@@ -518,6 +567,14 @@ impl Session {
         }
         Err(no_conductor(&tried))
     }
+}
+
+/// What the configured schedulers answer, each for itself.
+struct Each<T> {
+    /// The responses with their addresses, in the order of the addresses.
+    responses: Vec<(String, T)>,
+    /// Whether one of them has not answered in time, with a refusal or otherwise.
+    is_silent: bool,
 }
 
 impl Drop for Session {
@@ -579,7 +636,8 @@ pub fn not_begun(status: &Status, request_id: Option<&str>) -> Refusal {
 /// one that shows it later.
 #[must_use]
 pub fn unknown_end(what: &str, lost: Refusal, command: &str) -> Refusal {
-    if lost.code != Code::Unavailable {
+    // Another cluster may have come in the place of the one that carries it out.
+    if lost.code != Code::Unavailable && lost.reason != OTHER_CLUSTER {
         return lost;
     }
     let message = format!("{what} has begun, and may go on; {}", lost.message);

@@ -264,6 +264,11 @@ impl SchedulerChannel {
         self.lock().cluster.clone()
     }
 
+    /// Has the next call begin at this endpoint.
+    pub fn prefer(&self, address: &str) {
+        address.clone_into(&mut self.lock().current);
+    }
+
     /// Replaces the learnt endpoints. Those that are none are left out.
     fn learn(&self, mut endpoints: Vec<String>) {
         endpoints.retain(|endpoint| check_address(endpoint).is_ok());

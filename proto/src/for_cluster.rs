@@ -121,7 +121,10 @@ pub fn check(headers: &HeaderMap, own: &str) -> Result<(), Status> {
         &refusal
             .with("requested_cluster_id", requested)
             .with("cluster_id", own)
-            .with_hint("name the schedulers of one cluster only: `berth cluster status` shows it"),
+            .with_hint(
+                "name the schedulers of the cluster that is in use: after a restore conductors have gone over to \
+                 the new one",
+            ),
     ))
 }
 

@@ -333,7 +333,9 @@ impl ComputeAgent {
         let ending = CancellationToken::new();
         let mut shell = tokio::spawn(shell.run(ending.clone()));
         let closing = stopping.clone().cancelled_owned();
-        let learning = tokio::spawn(learn_until(self.learner, closing));
+        let mut learner = self.learner;
+        learner.begin().await;
+        let learning = tokio::spawn(learn_until(learner, closing));
         let mut registering = tokio::spawn(registration.run(health, stopping.clone()));
         let comparing = tokio::spawn(messenger.run(link, stopping.clone()));
         tracing::info!(address = %self.address, host = %self.facts.host, "serving");

@@ -156,7 +156,8 @@ impl Conductor {
             operations_max: usize::try_from(self.config.operations_max).unwrap_or(usize::MAX),
         };
         let (handle, supervising) = supervisor::new(tools.clone(), settings, stopping.clone());
-        let learner = Learner::new(self.scheduler.clone(), self.config.data_dir.clone());
+        let mut learner = Learner::new(self.scheduler.clone(), self.config.data_dir.clone());
+        learner.begin().await;
         let learning = tokio::spawn(learn_until(learner, stopping.clone().cancelled_owned()));
         let (health, health_service) = tonic_health::server::health_reporter();
         let registering = registration::run(

@@ -54,7 +54,8 @@ async fn serve(config: Config, mut shutdown: Shutdown) -> Result<(), Error> {
     let scheduler = SchedulerChannel::new(schedulers::urls(&config.schedulers, tls.as_ref()))
         .map_err(|error| Faults(vec![error.to_string()]))?
         .with_dialer(Dialer::new(tls.clone()));
-    let learner = Learner::new(scheduler.clone(), config.data_dir.clone());
+    let mut learner = Learner::new(scheduler.clone(), config.data_dir.clone());
+    learner.begin().await;
     let answering = match config.kubernetes.listen {
         None => None,
         Some(_) => {

@@ -5,17 +5,19 @@
 //! Invariant: the configured addresses are tried always, before the learnt ones; a stale file
 //! cannot lock a program out. Learnt addresses are dialled like configured ones: encrypted if the
 //! program has certificates, and only servers with the certificate of a scheduler are spoken to.
-//! Responses of another cluster change nothing, unless they come from a configured address and no
-//! member of the known cluster responds. A cluster of which the known one was recovered is never
-//! followed: its members are left out, be they configured.
+//! Of the clusters whose members have configured addresses the one that was recovered most often is
+//! followed, from the start on, and the members of those that were recovered less often are left out. Other
+//! responses of another cluster change nothing, unless they come from a configured address and no member
+//! of the known cluster responds.
 
 pub mod file;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tokio::task::JoinSet;
 use tonic::transport::Uri;
 
 use berth_domain::recovery::era_of;
@@ -61,6 +63,8 @@ pub struct Learner {
     known: Option<Known>,
     /// Whether a member of the known cluster has responded in this run.
     is_confirmed: bool,
+    /// Whether another cluster is followed only if it was recovered more often.
+    is_chosen: bool,
     /// Whether the known members are stored.
     is_stored: bool,
     /// The revision of the list of revoked certificates that is stored.
@@ -82,6 +86,7 @@ impl Learner {
             directory,
             known: None,
             is_confirmed: false,
+            is_chosen: false,
             is_stored: false,
             stored_revocations: 0,
             is_failure_logged: false,
@@ -90,9 +95,23 @@ impl Learner {
         }
     }
 
+    /// Starts with this cluster, which was chosen before.
+    #[must_use]
+    pub fn with_known(mut self, known: Known) -> Self {
+        self.known = Some(known);
+        self.is_chosen = true;
+        self
+    }
+
+    /// Starts with what is stored, and compares the clusters of the configured addresses, so that no call of
+    /// the program goes to one that was recovered less often than another.
+    pub async fn begin(&mut self) {
+        self.load().await;
+        self.compare().await;
+    }
+
     /// Learns until it is dropped.
     pub async fn run(mut self) {
-        self.load().await;
         loop {
             let has_learnt = self.learn().await;
             if !self.is_stored {
@@ -140,6 +159,11 @@ impl Learner {
                 continue;
             };
             match self.judge(&status) {
+                Standing::Later if configured.contains(&address) => {
+                    self.follow(&address, status);
+                    self.compare().await;
+                    return true;
+                }
                 Standing::Known => {
                     self.scheduler.leave_out(&address, false);
                     self.learn_revocations(&address, &status).await;
@@ -148,18 +172,18 @@ impl Learner {
                     return true;
                 }
                 Standing::Superseded => self.leave_out(&address, &status.cluster_id),
-                Standing::Foreign => {
+                Standing::Later | Standing::Foreign => {
                     self.log_foreign(&address, &status.cluster_id);
                     if configured.contains(&address) {
                         other.get_or_insert(status);
-                        if !self.is_confirmed {
+                        if !self.is_confirmed && !self.is_chosen {
                             break;
                         }
                     }
                 }
             }
         }
-        let Some(status) = other else {
+        let Some(status) = other.filter(|_| !self.is_chosen) else {
             return false;
         };
         tracing::warn!(
@@ -168,6 +192,57 @@ impl Learner {
         );
         self.take(status);
         true
+    }
+
+    /// Follows the cluster that was recovered most often, of those of the configured addresses and the known
+    /// one, and leaves out the members of those that were recovered less often.
+    async fn compare(&mut self) {
+        let configured = self.scheduler.configured();
+        if configured.len() < 2 {
+            return;
+        }
+        let mut queries = JoinSet::new();
+        for (at, address) in configured.iter().enumerate() {
+            let (scheduler, address) = (self.scheduler.clone(), address.clone());
+            queries.spawn(async move { (at, query(&scheduler, &address).await) });
+        }
+        let mut answers = BTreeMap::new();
+        while let Some(answered) = queries.join_next().await {
+            if let Ok((at, Some(status))) = answered {
+                answers.insert(at, status);
+            }
+        }
+        let latest = answers.values().map(era).max();
+        let known = self.known.as_ref().map(|known| known.era);
+        let later = latest.filter(|latest| known.is_none_or(|known| *latest > known));
+        let later = answers
+            .iter()
+            .find(|(_, status)| Some(era(status)) == later);
+        if let Some((at, status)) = later.map(|(at, status)| (*at, status.clone())) {
+            self.follow(&configured[at].clone(), status);
+        }
+        for (at, status) in answers {
+            let address = self.scheduler.configured()[at].clone();
+            match self.judge(&status) {
+                Standing::Superseded => self.leave_out(&address, &status.cluster_id),
+                Standing::Known => self.scheduler.leave_out(&address, false),
+                Standing::Later | Standing::Foreign => {}
+            }
+        }
+    }
+
+    /// Follows another cluster than the known one, if there was one, from now on.
+    fn follow(&mut self, address: &str, status: GetClusterStatusResponse) {
+        if let Some(known) = &self.known {
+            tracing::warn!(
+                address,
+                cluster = status.cluster_id,
+                before = known.cluster_id,
+                "follows a cluster that was recovered more often"
+            );
+        }
+        self.take(status);
+        self.scheduler.prefer(address);
     }
 
     /// Looks whether a configured address has come to belong to a cluster that is not to be followed,
@@ -185,6 +260,7 @@ impl Learner {
         };
         match self.judge(&status) {
             Standing::Superseded => self.leave_out(address, &status.cluster_id),
+            Standing::Later => self.compare().await,
             Standing::Known | Standing::Foreign => self.scheduler.leave_out(address, false),
         }
     }
@@ -193,6 +269,7 @@ impl Learner {
         match &self.known {
             Some(known) if known.cluster_id == status.cluster_id => Standing::Known,
             Some(known) if era(status) < known.era => Standing::Superseded,
+            Some(known) if era(status) > known.era => Standing::Later,
             Some(_) => Standing::Foreign,
             None => Standing::Known,
         }
@@ -229,15 +306,8 @@ impl Learner {
         candidates
     }
 
-    /// Returns the status of a member that follows or leads; none of one that is cut off.
     async fn query(&self, address: &str) -> Option<GetClusterStatusResponse> {
-        let channel = self.scheduler.channel_to(address).ok()?;
-        let mut client = ClusterServiceClient::new(channel);
-        let query = client.get_cluster_status(GetClusterStatusRequest {});
-        let response = tokio::time::timeout(QUERY_TIMEOUT, query).await;
-        let status = response.ok()?.ok()?.into_inner();
-        let is_usable = status.leader_id != 0 && is_cluster_id(&status.cluster_id);
-        is_usable.then_some(status)
+        query(&self.scheduler, address).await
     }
 
     async fn load_revocations(&mut self, directory: PathBuf) {
@@ -361,12 +431,25 @@ impl Learner {
     }
 }
 
+/// Returns the status of a member that follows or leads; none of one that is cut off.
+async fn query(scheduler: &SchedulerChannel, address: &str) -> Option<GetClusterStatusResponse> {
+    let channel = scheduler.channel_to(address).ok()?;
+    let mut client = ClusterServiceClient::new(channel);
+    let query = client.get_cluster_status(GetClusterStatusRequest {});
+    let response = tokio::time::timeout(QUERY_TIMEOUT, query).await;
+    let status = response.ok()?.ok()?.into_inner();
+    let is_usable = status.leader_id != 0 && is_cluster_id(&status.cluster_id);
+    is_usable.then_some(status)
+}
+
 /// What the cluster of a scheduler is to a program.
 enum Standing {
     /// It is the known one, or the first.
     Known,
-    /// The known one was recovered from it.
+    /// The known one was recovered more often.
     Superseded,
+    /// It was recovered more often than the known one.
+    Later,
     /// It is another one.
     Foreign,
 }
@@ -392,7 +475,7 @@ fn is_cluster_id(text: &str) -> bool {
     uuid::Uuid::try_parse(text).is_ok()
 }
 
-/// Runs a learner until `stopping` is ready.
+/// Runs a learner that has [begun](Learner::begin) until `stopping` is ready.
 pub async fn learn_until(learner: Learner, stopping: impl Future<Output = ()>) {
     tokio::select! {
         () = learner.run() => {}

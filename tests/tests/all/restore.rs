@@ -694,6 +694,7 @@ fn members_of_before_that_come_back_are_not_followed() {
     one_cluster_is_shown(&cluster, &at, &before_recovery);
     other_clusters::commands_of_the_old_group_change_nothing(&cluster, &at);
     other_clusters::commands_are_of_the_new_group(&cluster, &at);
+    other_clusters::programs_without_data_follow_the_new_group(&mut cluster, &at);
     eventually("every host to be up again", || {
         let hosts = cluster.ask(&["host", "list"])?;
         let mut hosts_up = hosts.as_array().into_iter().flatten();

@@ -264,7 +264,7 @@ fn the_beginning_of_an_id_names_one_record_or_none() {
         let _ = cluster
             .berth(&[kind, "show", "ffff"])
             .refused(1)
-            .saying(&["NOT_FOUND", "ffff"]);
+            .saying(&["_NOT_FOUND", "ffff"]);
     }
     let shared = operations[0].chars().zip(operations[1].chars());
     let shared: String = shared.take_while(|(a, b)| a == b).map(|(a, _)| a).collect();
@@ -275,6 +275,21 @@ fn the_beginning_of_an_id_names_one_record_or_none() {
     let provider = cluster.json(&["provider", "show", "h1"]);
     let id = provider["provider"]["id"].as_str().expect("an id");
     assert_eq!(cluster.json(&["provider", "show", id]), provider);
+    for verb in [
+        "show",
+        "delete",
+        "set-traits",
+        "set-aggregates",
+        "set-inventories",
+        "update",
+    ] {
+        for name in ["", "resourceProviders/"] {
+            let refused = cluster.berth(&["provider", verb, name]).refused(1);
+            let _ = refused.saying(&["INVALID_FIELD"]);
+        }
+    }
+    let named = cluster.json(&["provider", "show", "resourceProviders/h1"]);
+    assert_eq!(named, provider);
     let _ = cluster
         .berth(&["provider", "show", "h3"])
         .refused(1)

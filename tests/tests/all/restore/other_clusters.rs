@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use berth_tests::processes::{Answer, Cluster};
+use berth_tests::processes::{Answer, Cluster, eventually};
 use serde_json::Value;
 
 use super::guests;
@@ -90,4 +90,47 @@ pub(super) fn commands_are_of_the_new_group(cluster: &Cluster, old: &str) {
         let shown = cluster.berth_at(new, &["flavor", "show", &flavor]);
         assert_eq!(shown.status, Some(0), "{shown:#?}");
     }
+}
+
+/// Goal: a program that knows nothing of before follows the recovered cluster, also where it is given the old
+/// one first: else agents would carry out what that one says. Method: an agent and the conductor with empty
+/// directories.
+pub(super) fn programs_without_data_follow_the_new_group(cluster: &mut Cluster, old: &str) {
+    let new = cluster.schedulers[0].address.clone();
+    let folder = tempfile::tempdir().expect("a folder");
+    let empty = |name: &str| folder.path().join(name).display().to_string();
+    let is_up = |cluster: &Cluster| {
+        let hosts = cluster.ask(&["host", "list"])?;
+        let mut hosts = hosts.as_array().into_iter().flatten();
+        let h1 = hosts.find(|host| host["host"]["name"] == "h1");
+        let h1 = h1.ok_or("no host h1")?;
+        Ok::<bool, String>(h1["host"]["liveness"] == "Up")
+    };
+    cluster.agents[0].kill();
+    eventually("the host to be down", || {
+        let up = is_up(cluster)?;
+        (!up).then_some(()).ok_or("it is up".to_owned())
+    });
+    for (part, name) in [
+        (&mut cluster.agents[0], "agent"),
+        (&mut cluster.conductors[0], "conductor"),
+    ] {
+        part.kill();
+        part.set("--data-dir", &empty(name));
+        part.set("--scheduler", &format!("{old},{new}"));
+        part.start(&cluster.programs);
+    }
+    eventually("the host to be up in the new cluster", || {
+        let up = is_up(cluster)?;
+        up.then_some(()).ok_or("it is down".to_owned())
+    });
+    for part in [&cluster.agents[0], &cluster.conductors[0]] {
+        eventually("the old cluster to be left out", || {
+            let log = part.log();
+            let is_left_out = log.contains("left out a scheduler of a cluster");
+            is_left_out.then_some(()).ok_or(log)
+        });
+    }
+    let checked = cluster.berth_at(&new, &["host", "check", "h1"]);
+    assert_eq!(checked.status, Some(0), "{checked:#?}");
 }
