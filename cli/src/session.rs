@@ -410,9 +410,9 @@ impl Session {
         has_changed
     }
 
-    /// Has every further call be for this cluster.
+    /// Has every further call be for this cluster; schedulers of earlier builds do not state theirs.
     fn keep_to(&self, cluster_id: &str) {
-        if !self.follows_recoveries {
+        if !self.follows_recoveries && !cluster_id.is_empty() {
             self.scheduler.keep_to(ForCluster::of(cluster_id));
         }
     }
