@@ -8,15 +8,11 @@ use std::time::{Duration, Instant};
 use berth_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
 use berth_proto::cluster::v1::member::Role;
 use berth_proto::cluster::v1::{GetClusterStatusRequest, GetClusterStatusResponse};
-use berth_replication::Machine as _;
-use berth_scheduler::Machine;
 use berth_state::State;
-use berth_store::disk::Disk as _;
-use berth_store::{FileDisk, Header, Identity, Member, Membership, StateHash, checkpoints};
 use tonic::transport::{Channel, Endpoint};
-use uuid::Uuid;
 
 use crate::fault::{Outcome, fault};
+use crate::member;
 use crate::process::Running;
 
 /// When waiting for members is given up.
@@ -70,33 +66,7 @@ impl Places {
 
     /// Writes the directory of the first member of a cluster with this state.
     pub(crate) fn write_first(&self, state: &State) -> Outcome<()> {
-        let cluster = state
-            .cluster()
-            .ok_or_else(|| fault("the state is of no cluster"))?;
-        let identity = Identity {
-            cluster_id: cluster.to_string(),
-            member_id: 1,
-            disk_id: Uuid::new_v4().to_string(),
-        };
-        let member = Member {
-            id: 1,
-            address: self.address(0),
-            disk: identity.disk_id.clone(),
-            promote: true,
-        };
-        let machine = Machine::new(state.clone());
-        let mut rows = 0;
-        let hash = StateHash::of_rows(machine.rows().inspect(|_| rows += 1));
-        let header = Header {
-            cluster_id: identity.cluster_id.clone(),
-            index: state.revision(),
-            term: 1,
-            membership: Membership::single(member),
-            state_hash: hash.to_bytes().into(),
-            rows,
-        };
-        let disk = FileDisk::create(&self.data(0), identity)?;
-        checkpoints::save(&disk.split().checkpoints, header, machine.rows())?;
+        member::write(&self.data(0), &self.address(0), state)?;
         Ok(())
     }
 }

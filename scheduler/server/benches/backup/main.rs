@@ -20,6 +20,8 @@ mod files;
 mod group;
 mod guests;
 mod load;
+#[path = "../common/member.rs"]
+mod member;
 mod process;
 mod reports;
 

@@ -8,8 +8,12 @@ use berth_state::State;
 use berth_store::disk::Disk as _;
 use berth_store::{FileDisk, Header, Identity, Member, Membership, StateHash, checkpoints};
 
-/// Writes the directory of the only member of a cluster with this state.
-pub(super) fn write(data_dir: &Path, state: &State) -> Result<(), Box<dyn std::error::Error>> {
+/// Writes the directory of the first member, at this address, of a cluster with this state.
+pub(super) fn write(
+    data_dir: &Path,
+    address: &str,
+    state: &State,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let cluster = state.cluster().ok_or("the state is of no cluster")?;
     let identity = Identity {
         cluster_id: cluster.to_string(),
@@ -18,7 +22,7 @@ pub(super) fn write(data_dir: &Path, state: &State) -> Result<(), Box<dyn std::e
     };
     let member = Member {
         id: 1,
-        address: "127.0.0.1:1".to_owned(),
+        address: address.to_owned(),
         disk: identity.disk_id.clone(),
         promote: true,
     };

@@ -29,7 +29,7 @@ const SCRAPES: usize = 50;
 /// How many decisions are counted.
 const DECISIONS: u32 = 1_000_000;
 
-type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 /// What to measure.
 #[derive(Debug, Parser)]
@@ -73,7 +73,7 @@ async fn measure(options: &Options) -> Outcome<()> {
     });
     println!("{} hosts, {} VMs", state.hosts().len(), state.vms().len());
     let data_dir = folder.path().join("member");
-    member::write(&data_dir, &state)?;
+    member::write(&data_dir, "127.0.0.1:1", &state)?;
     drop(state);
     let mut config = Config::new(&data_dir);
     config.listening.address = "127.0.0.1:0".to_owned();

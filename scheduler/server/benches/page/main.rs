@@ -24,7 +24,7 @@ mod member;
 /// How often each view is requested.
 const REQUESTS: usize = 20;
 
-type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 /// What to measure.
 #[derive(Debug, Parser)]
@@ -64,7 +64,7 @@ async fn measure(options: &Options) -> Outcome<()> {
     println!("{} hosts, {} VMs", state.hosts().len(), state.vms().len());
     let host = state.hosts().keys().next().ok_or("no host")?.to_string();
     let data_dir = folder.path().join("member");
-    member::write(&data_dir, &state)?;
+    member::write(&data_dir, "127.0.0.1:1", &state)?;
     drop(state);
     let mut config = Config::new(&data_dir);
     config.listening.address = "127.0.0.1:0".to_owned();
