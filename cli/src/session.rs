@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -14,9 +15,11 @@ use berth_proto::client::members::{Known, Learner};
 use berth_proto::client::own::OwnAnswer;
 use berth_proto::client::{self, Dialer, Policy, SchedulerChannel};
 use berth_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
-use berth_proto::cluster::v1::{GetClusterStatusRequest, ListServicesRequest};
+use berth_proto::cluster::v1::{GetClusterStatusRequest, ListServicesRequest, Service};
+use berth_proto::conductor::v1::GetServiceInfoRequest;
+use berth_proto::conductor::v1::conductor_service_client::ConductorServiceClient;
 use berth_proto::consistency::{Consistency, ReadChannel};
-use berth_proto::for_cluster::{ForCluster, MemberChannel, OTHER_CLUSTER};
+use berth_proto::for_cluster::{self, ForCluster, MemberChannel, OTHER_CLUSTER};
 use berth_proto::status::{OUTCOME_UNKNOWN, from_status};
 use berth_tls::{Expected, Tls};
 use serde_json::json;
@@ -60,6 +63,8 @@ pub struct Session {
     follows_recoveries: bool,
     /// Learns further schedulers from the first call on; in memory only.
     learning: OnceLock<AbortHandle>,
+    /// Whether the command may have changed something.
+    has_changed: AtomicBool,
     /// How the command reads.
     reading: Reading,
     /// The scheduler that answered alone last.
@@ -108,6 +113,7 @@ impl Session {
             looked: tokio::sync::Mutex::default(),
             follows_recoveries: false,
             learning: OnceLock::new(),
+            has_changed: AtomicBool::new(false),
             reading: Reading::default(),
             source: Mutex::default(),
             offline: None,
@@ -171,7 +177,17 @@ impl Session {
         self.check_may_change()?;
         self.begin(CHANGE_PATIENCE).await;
         let response = self.scheduler.call(call).await;
-        response.map_err(|status| with_hint(from_status(&status)))
+        let answer = response.map_err(|status| self.explain(from_status(&status)))?;
+        self.has_changed.store(true, Ordering::Relaxed);
+        Ok(answer)
+    }
+
+    /// Returns what a refusal means for the command as a whole.
+    fn explain(&self, refusal: Refusal) -> Refusal {
+        with_hint(match self.has_changed.load(Ordering::Relaxed) {
+            true => for_cluster::after_change(refusal),
+            false => refusal,
+        })
     }
 
     /// As [`Self::scheduler`], where nothing is changed.
@@ -201,7 +217,7 @@ impl Session {
                 own.and_then(|own| self.take(own))
             }
         }
-        .map_err(with_hint)
+        .map_err(|refusal| self.explain(refusal))
     }
 
     /// Has any scheduler answer for itself, the first that is reached: what each of them knows needs no
@@ -538,27 +554,33 @@ impl Session {
             .await?;
         // A conductor that has gone over to another cluster refuses what it would do there.
         self.keep_to(&listed.cluster_id);
-        let mut tried = Vec::new();
-        let mut too_old = Vec::new();
+        let is_choice = listed.services.len() > 1;
+        let (mut tried, mut too_old, mut of_other) = (Vec::new(), Vec::new(), Vec::new());
         for service in listed.services {
             let version = ServiceVersion::from_wire(service.service_version);
             if let Some(Err(old)) = feature.map(|feature| feature.gate_host(version)) {
                 too_old.push(format!("{} is at {old}", short(&service.name)));
                 continue;
             }
-            let expected = Expected::Conductor(Some(short(&service.name).to_owned()));
-            let connector = self.scheduler.dialer().connector(expected, CONNECT_TIMEOUT);
-            let why = match Endpoint::from_shared(service.address.clone()) {
-                Ok(endpoint) => match endpoint.connect_with_connector(connector).await {
-                    Ok(channel) => {
-                        let channel = self.scheduler.cluster().over(channel);
-                        return Ok(TraceParent::of_environment().over(channel));
+            let why = match self.connect(&service).await {
+                // One alone refuses what it would do by itself.
+                Ok(channel) if !is_choice => return Ok(self.conduct_over(channel)),
+                Ok(channel) => match self.check_conductor(&channel).await {
+                    Err(refusal) if refusal.reason == OTHER_CLUSTER => {
+                        of_other.push(refusal);
+                        "it follows another cluster".to_owned()
                     }
-                    Err(error) => chain_end(&error),
+                    Err(refusal) if refusal.code == Code::Unavailable => refusal.message,
+                    // What it refuses here it refuses of the command too, with its reason.
+                    Ok(()) | Err(_) => return Ok(self.conduct_over(channel)),
                 },
-                Err(error) => error.to_string(),
+                Err(why) => why,
             };
             tried.push(format!("{} ({why})", service.address));
+        }
+        let are_all_of_others = too_old.is_empty() && of_other.len() == tried.len();
+        if let Some(refusal) = of_other.pop().filter(|_| are_all_of_others) {
+            return Err(with_hint(refusal));
         }
         if !too_old.is_empty() && tried.is_empty() {
             let message = format!("no conductor is new enough: {}", too_old.join("; "));
@@ -566,6 +588,44 @@ impl Session {
                 .with_hint("upgrade a conductor"));
         }
         Err(no_conductor(&tried))
+    }
+
+    /// Connects to a conductor; why it cannot be reached otherwise.
+    async fn connect(&self, service: &Service) -> Result<MemberChannel, String> {
+        let expected = Expected::Conductor(Some(short(&service.name).to_owned()));
+        let connector = self.scheduler.dialer().connector(expected, CONNECT_TIMEOUT);
+        let endpoint = Endpoint::from_shared(service.address.clone());
+        let endpoint = endpoint.map_err(|error| error.to_string())?;
+        let connected = endpoint.connect_with_connector(connector).await;
+        let channel = connected.map_err(|error| chain_end(&error))?;
+        Ok(self.scheduler.cluster().over(channel))
+    }
+
+    /// Returns whether a conductor answers, and works for the cluster that the command is for: it may be one of
+    /// before a recovery that follows the old cluster.
+    async fn check_conductor(&self, channel: &MemberChannel) -> Result<(), Refusal> {
+        let mut client = ConductorServiceClient::new(channel.clone());
+        let answer = client.get_service_info(GetServiceInfoRequest {});
+        match tokio::time::timeout(CONNECT_TIMEOUT, answer).await {
+            Ok(Err(status)) => Err(from_status(&status)),
+            Ok(Ok(_)) => Ok(()),
+            Err(_) => {
+                let seconds = CONNECT_TIMEOUT.as_secs();
+                let message = format!("no answer within {seconds} s");
+                Err(Refusal::new(
+                    Code::Unavailable,
+                    "CONDUCTOR_UNREACHABLE",
+                    message,
+                ))
+            }
+        }
+    }
+
+    /// Returns a client of a conductor that is about to be called.
+    fn conduct_over(&self, channel: MemberChannel) -> ConductorClient {
+        // What is read from now on may be of what has begun.
+        self.has_changed.store(true, Ordering::Relaxed);
+        TraceParent::of_environment().over(channel)
     }
 }
 
@@ -636,8 +696,7 @@ pub fn not_begun(status: &Status, request_id: Option<&str>) -> Refusal {
 /// one that shows it later.
 #[must_use]
 pub fn unknown_end(what: &str, lost: Refusal, command: &str) -> Refusal {
-    // Another cluster may have come in the place of the one that carries it out.
-    if lost.code != Code::Unavailable && lost.reason != OTHER_CLUSTER {
+    if lost.code != Code::Unavailable {
         return lost;
     }
     let message = format!("{what} has begun, and may go on; {}", lost.message);

@@ -8,7 +8,8 @@
 //! A scheduler of another cluster refuses the request. A conductor passes it on with everything that it has
 //! schedulers do for the request. Without the header, whichever cluster answers is meant.
 //!
-//! Invariant: what is refused for its cluster was not carried out.
+//! Invariant: what is refused for its cluster was not carried out. Where a part of it was, before the cluster
+//! was recovered, the outcome is unknown.
 
 use std::task::{Context, Poll};
 
@@ -134,6 +135,29 @@ pub fn is_other(status: &Status) -> bool {
     status::refusal_of(status).is_some_and(|refusal| refusal.reason == OTHER_CLUSTER)
 }
 
+/// Returns the refusal of a request of which a part was carried out before: that its outcome is unknown, where
+/// the rest was refused as it is for another cluster.
+#[must_use]
+pub fn after_change(refusal: Refusal) -> Refusal {
+    if refusal.reason != OTHER_CLUSTER {
+        return refusal;
+    }
+    let message = format!(
+        "the cluster was recovered after a part of the request was carried out: {}",
+        refusal.message
+    );
+    let unknown = Refusal {
+        code: Code::Unavailable,
+        reason: status::OUTCOME_UNKNOWN.to_owned(),
+        message,
+        ..refusal
+    };
+    unknown.with_hint(
+        "look at what has become of it in the cluster that is in use: `berth cluster recovery status`, \
+         `berth operation list`",
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -180,6 +204,19 @@ mod tests {
         assert!(passed.is_one());
         assert!(check(&headers(&passed), ONE).is_ok());
         assert!(check(&headers(&passed), OTHER).is_err());
+    }
+
+    /// Goal: "not carried out" is not said of what was carried out in part.
+    #[test]
+    fn after_a_change_the_outcome_is_unknown() {
+        let refused = check(&headers(&ForCluster::of(ONE)), OTHER);
+        let refused = status::from_status(&refused.expect_err("another cluster"));
+        let unknown = after_change(refused.clone());
+        assert_eq!(unknown.reason, status::OUTCOME_UNKNOWN);
+        assert_eq!(unknown.code, Code::Unavailable);
+        assert!(unknown.message.contains(&refused.message), "{unknown:?}");
+        let other = Refusal::new(Code::NotFound, "VM_NOT_FOUND", "vm a");
+        assert_eq!(after_change(other.clone()), other);
     }
 
     #[test]

@@ -81,6 +81,7 @@ impl FenceCommand {
         }
         tracing::warn!(host = %name, command = ?self.words, "fencing a host");
         request.output = self.run(name).await?;
+        scheduler.note_change();
         tracing::warn!(host = %name, output = request.output, "the fence command succeeded");
         scheduler.fence(request).await
     }

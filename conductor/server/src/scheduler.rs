@@ -4,6 +4,8 @@
 //! themselves; the others carry a request id.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use berth_domain::claim::Claim;
@@ -24,7 +26,7 @@ use berth_proto::cluster::v1::{
 };
 use berth_proto::convert::operation::Advance;
 use berth_proto::convert::{Invalid, ResourceName as _, field};
-use berth_proto::for_cluster::ForCluster;
+use berth_proto::for_cluster::{self, ForCluster};
 use berth_proto::host::v1::host_service_client::HostServiceClient;
 use berth_proto::host::v1::{
     FenceHostRequest, GetHostRequest, ListHostsRequest, VerifyFenceRequest,
@@ -55,10 +57,13 @@ const WAIT_MS: u64 = 5_000;
 /// How long a scheduler may take to record that a host was fenced.
 const FENCE_DEADLINE: Duration = Duration::from_secs(90);
 
+/// How long a scheduler may take to answer which cluster it is of.
+const CHECK_DEADLINE: Duration = Duration::from_secs(1);
+
 /// Makes one call with a request that may have to be sent more than once.
 macro_rules! call {
     ($self:ident, $client:ident.$method:ident, $request:expr) => {
-        call!(call: $self, $client.$method, $request)
+        call!(call: $self, $client.$method, $request).inspect(|_| $self.note_change())
     };
     ($way:ident: $self:ident, $client:ident.$method:ident, $request:expr) => {{
         let request = $request;
@@ -70,6 +75,7 @@ macro_rules! call {
                 async move { $client::new(channel).$method(request).await }
             })
             .await
+            .map_err(|status| $self.explain(status))
     }};
 }
 
@@ -97,6 +103,8 @@ pub(crate) struct Scheduler {
     on_behalf_of: Option<MetadataValue<Ascii>>,
     /// The cluster that the request is for.
     cluster: ForCluster,
+    /// Whether something was changed for the request.
+    has_changed: Arc<AtomicBool>,
     /// What was granted with the operations that were read.
     grants: Grants,
 }
@@ -186,6 +194,7 @@ impl Scheduler {
             version,
             on_behalf_of: None,
             cluster: ForCluster::default(),
+            has_changed: Arc::default(),
             grants: Grants::default(),
         }
     }
@@ -199,6 +208,7 @@ impl Scheduler {
             // What a principal is made of stands in metadata as it is.
             on_behalf_of: principal.parse().ok().filter(|_| is_known),
             cluster: ForCluster::of_request(request),
+            has_changed: Arc::default(),
             ..self.clone()
         }
     }
@@ -212,6 +222,44 @@ impl Scheduler {
             metadata.insert(access::ON_BEHALF_OF, principal.clone());
         }
         request
+    }
+
+    /// Notes that something was changed for the request: what is refused after it was carried out in part.
+    pub(crate) fn note_change(&self) {
+        self.has_changed.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns what a refusal means for the request as a whole.
+    fn explain(&self, status: Status) -> Status {
+        let is_partly_done = self.has_changed.load(Ordering::Relaxed);
+        match is_partly_done && for_cluster::is_other(&status) {
+            true => status::to_status(&for_cluster::after_change(status::from_status(&status))),
+            false => status,
+        }
+    }
+
+    /// Has a scheduler refuse a request that is for another cluster. One that does not answer refuses nothing.
+    ///
+    /// # Errors
+    ///
+    /// The refusal.
+    pub(crate) async fn check_cluster(&self) -> Result<(), Refusal> {
+        if !self.cluster.is_one() {
+            return Ok(());
+        }
+        let hasty = self.channel.clone().with_deadline(CHECK_DEADLINE);
+        let answer = hasty.read(|channel| {
+            let request = self.for_whom(GetClusterStatusRequest::default());
+            async move {
+                ClusterServiceClient::new(channel)
+                    .get_cluster_status(request)
+                    .await
+            }
+        });
+        match answer.await {
+            Err(status) if for_cluster::is_other(&status) => Err(refusal(status)),
+            Ok(_) | Err(_) => Ok(()),
+        }
     }
 
     /// Returns what was granted with the operations that were read.
@@ -649,7 +697,8 @@ impl Scheduler {
                 async move { HostServiceClient::new(channel).fence_host(request).await }
             })
             .await;
-        field::required(answer.map_err(refusal)?.host, "host").map_err(unreadable)
+        let answer = answer.map_err(|status| refusal(self.explain(status)))?;
+        field::required(answer.host, "host").map_err(unreadable)
     }
 
     // ---- report ----------------------------------------------------------------------------

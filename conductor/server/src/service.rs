@@ -461,9 +461,10 @@ impl ConductorService for ConductorApi {
 
     async fn get_service_info(
         &self,
-        _request: Request<GetServiceInfoRequest>,
+        request: Request<GetServiceInfoRequest>,
     ) -> Result<Response<GetServiceInfoResponse>, Status> {
-        let scheduler = &self.tools.scheduler;
+        let scheduler = self.for_user(&request).tools.scheduler;
+        scheduler.check_cluster().await.map_err(to_status)?;
         Ok(Response::new(GetServiceInfoResponse {
             name: scheduler.name().resource_name(),
             service_version: scheduler.version().0,

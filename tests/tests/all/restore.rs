@@ -26,9 +26,13 @@ fn shown(path: &Path) -> String {
 }
 
 fn start() -> Cluster {
+    start_with_conductors(1)
+}
+
+fn start_with_conductors(count: u32) -> Cluster {
     let cluster = Cluster::builder(PROGRAMS)
         .schedulers(3)
-        .conductors(1)
+        .conductors(count)
         .host(Host::new("h1"))
         .host(Host::new("h2"))
         .host(Host::new("h3"))
@@ -645,7 +649,7 @@ fn a_host_that_reports_after_the_recovery_keeps_its_guests() {
 /// cluster states was made wrong by a migration since.
 #[test]
 fn members_of_before_that_come_back_are_not_followed() {
-    let mut cluster = start();
+    let mut cluster = start_with_conductors(2);
     let folder = tempfile::tempdir().expect("a folder");
     let _ = cluster.boot("a", "one", "h1");
     let leader = cluster.leader();
@@ -695,6 +699,7 @@ fn members_of_before_that_come_back_are_not_followed() {
     other_clusters::commands_of_the_old_group_change_nothing(&cluster, &at);
     other_clusters::commands_are_of_the_new_group(&cluster, &at);
     other_clusters::programs_without_data_follow_the_new_group(&mut cluster, &at);
+    other_clusters::a_conductor_of_the_old_group_is_passed_over(&mut cluster, &at);
     eventually("every host to be up again", || {
         let hosts = cluster.ask(&["host", "list"])?;
         let mut hosts_up = hosts.as_array().into_iter().flatten();

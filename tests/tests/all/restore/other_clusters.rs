@@ -134,3 +134,45 @@ pub(super) fn programs_without_data_follow_the_new_group(cluster: &mut Cluster, 
     let checked = cluster.berth_at(&new, &["host", "check", "h1"]);
     assert_eq!(checked.status, Some(0), "{checked:#?}");
 }
+
+/// Goal: a conductor that is registered, and still follows the old cluster, keeps no command from the other one;
+/// alone it carries out nothing. Method: the first of the list is started with the old address only.
+pub(super) fn a_conductor_of_the_old_group_is_passed_over(cluster: &mut Cluster, old: &str) {
+    let new = cluster.schedulers[0].address.clone();
+    let folder = tempfile::tempdir().expect("a folder");
+    let check = &["host", "check", "h1"];
+    let stray = &mut cluster.conductors[0];
+    stray.kill();
+    stray.set("--data-dir", &folder.path().display().to_string());
+    stray.set("--scheduler", old);
+    stray.start(&cluster.programs);
+    eventually("the conductor to follow the old cluster", || {
+        let answer = cluster.berth_at(old, check);
+        (reason(&answer) != "OTHER_CLUSTER")
+            .then_some(())
+            .ok_or(answer.stderr)
+    });
+    let status = cluster.berth_at(&new, &["cluster", "status"]).json();
+    let status = status.unwrap_or_else(|seen| panic!("{seen}"));
+    let conductors = status["conductors"].as_array().expect("a list");
+    let names = conductors.iter().map(|conductor| &conductor["name"]);
+    assert_eq!(names.collect::<Vec<_>>(), ["conductor-1", "conductor-2"]);
+
+    let checked = cluster.berth_at(&new, check);
+    assert_eq!(checked.status, Some(0), "{checked:#?}");
+    cluster.conductors[1].kill();
+    for command in CONDUCTED {
+        let answer = cluster.berth_at(&new, command);
+        assert_ne!(answer.status, Some(0), "{command:?}: {answer:#?}");
+        assert_ne!(
+            reason(&answer),
+            "OUTCOME_UNKNOWN",
+            "{command:?}: {answer:#?}"
+        );
+    }
+    cluster.conductors[1].start(&cluster.programs);
+    let stray = &mut cluster.conductors[0];
+    stray.kill();
+    stray.set("--scheduler", &new);
+    stray.start(&cluster.programs);
+}
