@@ -2,7 +2,7 @@
 //! written.
 //!
 //! Its commands are text, so that a failing test can be read: `set <key> <value>`,
-//! `add <key> <n>`, `del <key>`.
+//! `add <key> <n>`, `del <key>`. The register `patience` is the machine's patience.
 
 pub mod group;
 pub mod hung;
@@ -140,5 +140,10 @@ impl Machine for Registers {
             true => Err("a register without a name".into()),
             false => Ok(()),
         }
+    }
+
+    fn patience(&self) -> u64 {
+        self.get("patience")
+            .map_or(1, |value| value.parse().unwrap_or(1))
     }
 }

@@ -55,4 +55,9 @@ pub trait Machine: Clone + Send + Sync + 'static {
     ) -> Result<Self, Self::Error>;
     /// Checks every invariant of the state; of a large one on all processors.
     fn check(&self) -> Result<(), String>;
+    /// Returns how many election timeouts the next command may take to apply, at least 1. Members in this
+    /// state wait so much longer for each other.
+    fn patience(&self) -> u64 {
+        1
+    }
 }

@@ -18,6 +18,9 @@ use bytes::Bytes;
 
 use crate::parallel_check;
 
+/// How many VMs a member settles for certain in an election timeout, at the end of a recovery.
+const VMS_SETTLED: u64 = 5_000;
+
 /// The newest cluster version that a member can apply, or is configured to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Level(pub ServiceVersion);
@@ -213,6 +216,14 @@ impl berth_replication::Machine for Machine {
         let state = State::from_rows(rows)?;
         level.follow(state.header().cluster_version)?;
         Ok(Self::at_level(level, state))
+    }
+
+    fn patience(&self) -> u64 {
+        // The end of a recovery settles all VMs at once.
+        match self.state.is_about_to_settle() {
+            true => 1 + self.state.vms().len() as u64 / VMS_SETTLED,
+            false => 1,
+        }
     }
 
     fn check(&self) -> Result<(), String> {

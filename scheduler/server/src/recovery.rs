@@ -14,7 +14,7 @@ const LOGGED_MAX: usize = 1_000;
 /// What the leader has seen of a recovery.
 #[derive(Default)]
 pub(crate) struct Ending {
-    /// The revision of which it is known that the recovery cannot end.
+    /// The revision at which it is known that the recovery cannot end.
     examined: u64,
     /// What was logged last.
     logged: Option<(usize, usize)>,
@@ -31,7 +31,7 @@ impl Ending {
         let Ok(Some(state)) = state.await else {
             return;
         };
-        self.examined = state.revision();
+        let revision = state.revision();
         let look = move || {
             let awaited = awaited(&state);
             (awaited, state.recovery_outcome())
@@ -48,8 +48,10 @@ impl Ending {
                 "the cluster recovers: nothing is started, moved or deleted until hosts are compared"
             );
         }
-        if let Some(outcome) = outcome.filter(|outcome| outcome.conflicts.is_empty()) {
-            end(context, &outcome).await;
+        match outcome.filter(|outcome| outcome.conflicts.is_empty()) {
+            // Where that fails, as leadership was lost, it is attempted again although nothing has changed.
+            Some(outcome) => end(context, &outcome).await,
+            None => self.examined = revision,
         }
     }
 }

@@ -277,6 +277,13 @@ impl State {
         self.header.recovery.is_some_and(|r| r.is_running())
     }
 
+    /// Returns whether the cluster recovers and every host has reported: the end, which settles all VMs, may
+    /// be the next command.
+    #[must_use]
+    pub fn is_about_to_settle(&self) -> bool {
+        self.is_recovering() && self.all_quiet_at().is_some()
+    }
+
     /// Returns whether the agent of a host is to report its guests: in a recovery, or after it where it
     /// has not done so.
     #[must_use]

@@ -20,6 +20,7 @@ mod apply;
 mod change;
 mod contradiction;
 mod history;
+mod patience;
 mod persist;
 mod propose;
 mod reads;
@@ -160,7 +161,7 @@ impl<M: Machine> Replica<M> {
         // then. It can wait for its own disk.
         let alone = self.membership.voters.len() == 1 && self.membership.voters_outgoing.is_empty();
         let waits = alone && !self.leads() && !self.outstanding.is_empty();
-        if !waits && !self.is_installing() {
+        if !waits && !self.is_installing() && self.passes() {
             self.tick_raft();
         }
         self.check_disk();

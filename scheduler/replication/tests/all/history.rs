@@ -203,6 +203,19 @@ async fn earlier_states_are_made_again() {
     let last = noted.last().expect("a state").position.index;
     let (_, end, hash) = replayed(archive.earliest(last).await.expect("a state"));
     assert_eq!((end, hash), (last, noted.last().expect("it").position.hash));
+    // The log is shortened a moment after the checkpoint is there.
+    let first = noted.first().expect("a state").position.index;
+    let shortened = async {
+        while !matches!(
+            archive.before(first).await,
+            Err(ArchiveError::Forgotten { .. })
+        ) {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    };
+    let patience = std::time::Duration::from_secs(60);
+    let shortened = tokio::time::timeout(patience, shortened).await;
+    shortened.expect("the log is never shortened");
     let mut made = 0;
     for state in &noted {
         let at = state.position.index;

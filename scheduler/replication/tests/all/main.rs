@@ -9,6 +9,7 @@
 //! | `hung_disk` | three members of which one has a disk that does not answer |
 //! | `lost_history` | members that come back with an older disk |
 //! | `membership` | changes of the membership, and transfers of leadership |
+//! | `patience` | commands that take longer than an election timeout |
 //! | `simulation` | a group under simulated faults |
 //! | `single` | one member on a real disk |
 //! | `stops` | what makes a replica stop |
@@ -19,6 +20,7 @@ mod history;
 mod hung_disk;
 mod lost_history;
 mod membership;
+mod patience;
 mod simulation;
 mod single;
 mod stops;
