@@ -21,7 +21,7 @@ impl<J: Journal> Transaction<'_, J> {
         let report = Arc::new(report.clone());
         // No VM gives its CPUs and devices up: it may have been started since.
         let mut settling = Settling::of_reports(std::iter::once(&report));
-        for (uid, seats) in self.seats(std::slice::from_ref(&report), &settling) {
+        for (uid, seats) in self.seats_on(&report) {
             let Some(seat) = seats.first() else { continue };
             let vm = self.state.vm_of_domain(uid, &seat.name).cloned();
             match vm {

@@ -31,7 +31,7 @@ use berth_domain::name::HostName;
 use berth_domain::numa::Assignment;
 use berth_domain::recovery::{GUESTS_MAX, RecoveredHost, ReportedGuest};
 use berth_domain::refusal::{Code, Refusal};
-use berth_domain::vm::VmSpec;
+use berth_domain::vm::{Vm, VmSpec};
 
 pub use self::gate::RECOVERING;
 pub(crate) use self::left::GUEST_RUNS_TWICE;
@@ -55,6 +55,20 @@ struct Seat {
     /// What its user specified, where the host reports it.
     spec: Option<Box<VmSpec>>,
     is_live: bool,
+}
+
+impl Seat {
+    /// Returns that of a guest that runs on a claim of its VM, as it is recorded.
+    fn on_claim(host: &HostName, vm: &Vm, claim: ClaimId) -> Self {
+        Self {
+            host: host.clone(),
+            name: vm.name.to_string(),
+            claim: Some(claim),
+            held: None,
+            spec: None,
+            is_live: true,
+        }
+    }
 }
 
 impl State {

@@ -37,8 +37,6 @@ pub(super) struct Settling {
     pub(super) others: BTreeSet<Uuid>,
     /// Those of them that run.
     live: BTreeSet<Uuid>,
-    /// The claims of VMs that are exactly as they are recorded.
-    unchanged: BTreeSet<ClaimId>,
     /// The VMs that differ from the state.
     pub(super) settled: BTreeMap<VmName, Settled>,
     /// The VMs that are removed, as guests of others have their names.
@@ -51,8 +49,9 @@ impl Settling {
     /// Returns what these hosts have reported, of which nothing is settled yet.
     pub(super) fn of_reports<'r>(reports: impl Iterator<Item = &'r Arc<RecoveredHost>>) -> Self {
         let mut settling = Self::default();
+        let mut running = Vec::new();
         for report in reports {
-            settling.running.extend(&report.running);
+            running.extend(&report.running);
             for guest in &report.others {
                 settling.others.insert(guest.domain.uuid);
                 if is_live(guest.state) {
@@ -60,7 +59,20 @@ impl Settling {
                 }
             }
         }
+        // Made at once: inserted one by one each would be searched for.
+        settling.running = running.into_iter().copied().collect();
         settling
+    }
+
+    /// Returns whether a VM runs on its claim by the reports, nowhere else, and nothing is in progress.
+    fn is_at_rest(&self, vm: &Vm) -> bool {
+        vm.state == VmState::Active
+            && vm.operation.is_none()
+            && vm.error.is_none()
+            && vm.trouble.is_none()
+            && vm.remains_on.is_none()
+            && vm.claim.is_some_and(|own| self.running.contains(&own))
+            && !self.others.contains(&vm.uid.0)
     }
 
     /// Returns whether a host runs the guest of a VM.
@@ -94,8 +106,8 @@ impl<J: Journal> Transaction<'_, J> {
     pub(crate) fn settle_recovery(&mut self) -> RecoveryOutcome {
         let reports = self.reports();
         let mut settling = Settling::of_reports(self.state.recovered_hosts.values());
-        let vms = self.changed_vms(&mut settling);
-        let mut seats = self.seats(&reports, &settling);
+        let vms = self.changed_vms(&settling);
+        let mut seats = self.seats_of(&vms, &reports);
         self.end_drains();
         let mut strays = Vec::new();
         for vm in vms {
@@ -130,78 +142,77 @@ impl<J: Journal> Transaction<'_, J> {
         settling.into_outcome()
     }
 
-    /// Returns the VMs that are to be settled, and notes the claims of all others, which are nearly all.
-    fn changed_vms(&self, settling: &mut Settling) -> Vec<Arc<Vm>> {
+    /// Returns the VMs that are to be settled: not those, nearly all, whose only guest runs on their only claim
+    /// with nothing in progress. [`Self::keep_on`] would leave these as they are, after copying much of it.
+    fn changed_vms(&self, settling: &Settling) -> Vec<Arc<Vm>> {
+        // In the order of VMs too, so that none is searched for.
+        let mut claims = self.state.index.vm_claims.iter().peekable();
         let mut changed = Vec::new();
         for vm in self.state.vms.values() {
-            match vm
-                .claim
-                .filter(|claim| self.is_unchanged(vm, *claim, settling))
-            {
-                Some(claim) => drop(settling.unchanged.insert(claim)),
-                None => changed.push(vm.clone()),
+            while claims.next_if(|(of, _)| *of < vm.name).is_some() {}
+            let mut is_unchanged = settling.is_at_rest(vm);
+            while let Some((_, claim)) = claims.next_if(|(of, _)| *of == vm.name) {
+                is_unchanged = is_unchanged && self.is_as_recorded(vm, *claim);
+            }
+            if !is_unchanged {
+                changed.push(vm.clone());
             }
         }
         changed
     }
 
-    /// Returns whether a VM's only guest runs on the VM's only claim, and nothing is in progress: what
-    /// [`Self::keep_on`] would leave as it is, after copying much of it.
-    fn is_unchanged(&self, vm: &Vm, own: ClaimId, settling: &Settling) -> bool {
-        let is_at_rest = vm.state == VmState::Active
-            && vm.operation.is_none()
-            && vm.error.is_none()
-            && vm.trouble.is_none()
-            && vm.remains_on.is_none();
-        if !is_at_rest || !settling.running.contains(&own) || settling.others.contains(&vm.uid.0) {
-            return false;
-        }
-        let mut claims = self.state.claims_of_vm(&vm.name);
-        claims.all(|claim| match claim.id == own {
+    /// Returns whether a claim of a VM that is at rest is the one on which it runs, or is not in use.
+    fn is_as_recorded(&self, vm: &Vm, id: ClaimId) -> bool {
+        let Some(claim) = self.state.claim(id) else {
+            return true;
+        };
+        match vm.claim == Some(id) {
             true => {
                 let is_active = claim.owner == Owner::Vm && claim.state == ClaimState::Active;
                 let is_there = !self.state.index.dead.contains(&claim.host);
                 is_active && is_there && vm.host.as_ref() == Some(&claim.host)
             }
             false => !claim.is_in_use(),
-        })
+        }
     }
 
-    /// Returns where guests are, but for those of VMs that are as they are recorded.
-    pub(super) fn seats(
+    /// Returns where the guests of these VMs are, and those of which no VM has the UUID.
+    fn seats_of(
         &self,
+        vms: &[Arc<Vm>],
         reports: &[Arc<RecoveredHost>],
-        settling: &Settling,
     ) -> BTreeMap<VmUid, Vec<Seat>> {
+        let by_host: BTreeMap<&HostName, _> = reports.iter().map(|r| (&r.host, r)).collect();
         let mut seats: BTreeMap<VmUid, Vec<Seat>> = BTreeMap::new();
-        for report in reports {
-            for id in report.running.difference(&settling.unchanged) {
-                let claim = self.state.claim(*id);
-                let Some(vm) = claim.and_then(|claim| self.state.vm(&claim.vm)) else {
-                    continue;
-                };
-                seats.entry(vm.uid).or_default().push(Seat {
-                    host: report.host.clone(),
-                    name: vm.name.to_string(),
-                    claim: Some(*id),
-                    held: None,
-                    spec: None,
-                    is_live: true,
-                });
-            }
-            let others = report.others.iter().filter(|guest| is_here(guest.state));
-            for guest in others {
-                let uid = VmUid(guest.domain.uuid);
-                seats.entry(uid).or_default().push(Seat {
-                    host: report.host.clone(),
-                    name: guest.domain.name.clone(),
-                    claim: guest.domain.claim,
-                    held: Some(guest.domain.held.clone()),
-                    spec: guest.spec.clone(),
-                    is_live: is_live(guest.state),
-                });
+        for vm in vms {
+            for claim in self.state.claims_of_vm(&vm.name) {
+                let report = by_host.get(&claim.host);
+                if report.is_some_and(|report| report.running.contains(&claim.id)) {
+                    let seat = Seat::on_claim(&claim.host, vm, claim.id);
+                    seats.entry(vm.uid).or_default().push(seat);
+                }
             }
         }
+        for report in reports {
+            add_others(report, &mut seats);
+        }
+        for seats in seats.values_mut() {
+            seats.sort_by(|one, other| one.host.cmp(&other.host));
+        }
+        seats
+    }
+
+    /// Returns where all guests of one host are: there.
+    pub(super) fn seats_on(&self, report: &RecoveredHost) -> BTreeMap<VmUid, Vec<Seat>> {
+        let mut seats: BTreeMap<VmUid, Vec<Seat>> = BTreeMap::new();
+        for id in &report.running {
+            let claim = self.state.claim(*id);
+            if let Some(vm) = claim.and_then(|claim| self.state.vm(&claim.vm)) {
+                let seat = Seat::on_claim(&report.host, vm, *id);
+                seats.entry(vm.uid).or_default().push(seat);
+            }
+        }
+        add_others(report, &mut seats);
         seats
     }
 
@@ -479,6 +490,22 @@ impl<J: Journal> Transaction<'_, J> {
             self.end(&mut operation, Outcome::Failed(interrupted()));
             self.put_operation(operation);
         }
+    }
+}
+
+/// Adds the guests of a host that are not on a claim of it.
+fn add_others(report: &RecoveredHost, seats: &mut BTreeMap<VmUid, Vec<Seat>>) {
+    let others = report.others.iter().filter(|guest| is_here(guest.state));
+    for guest in others {
+        let uid = VmUid(guest.domain.uuid);
+        seats.entry(uid).or_default().push(Seat {
+            host: report.host.clone(),
+            name: guest.domain.name.clone(),
+            claim: guest.domain.claim,
+            held: Some(guest.domain.held.clone()),
+            spec: guest.spec.clone(),
+            is_live: is_live(guest.state),
+        });
     }
 }
 
