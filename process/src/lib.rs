@@ -21,6 +21,7 @@
 //! | [`metrics`] | metrics and health over HTTP, for those who watch a program |
 //! | [`server`] | the gRPC server that they all start from, and its reflection |
 //! | [`traces`] | whether and where traces are sent |
+//! | [`service_manager`] | notifies systemd that a program serves |
 //! | [`usage`] | wrong usage of a command line, for programs |
 //! | `wall_clock` | the wall clock of this machine |
 //! | [`run`] | from the command line to the exit status |
@@ -45,6 +46,7 @@ pub mod run;
 pub mod schedulers;
 pub mod secrecy;
 pub mod server;
+pub mod service_manager;
 pub mod socket;
 pub mod terminal;
 pub mod traces;

@@ -16,7 +16,9 @@ use berth_domain::version::ServiceVersion;
 use berth_driver::{Driver, Known};
 use berth_process::metrics::{self, Program};
 use berth_process::server::{self, Reflection};
-use berth_process::{BoxFuture, Faults, Shutdown, Traces, listening, schedulers, traces};
+use berth_process::{
+    BoxFuture, Faults, Shutdown, Traces, listening, schedulers, service_manager, traces,
+};
 use berth_proto::agent::v1::compute_agent_service_server::{self, ComputeAgentServiceServer};
 use berth_proto::agent::v1::volume_agent_service_server;
 use berth_proto::client::members::{Learner, learn_until};
@@ -339,6 +341,7 @@ impl ComputeAgent {
         let mut registering = tokio::spawn(registration.run(health, stopping.clone()));
         let comparing = tokio::spawn(messenger.run(link, stopping.clone()));
         tracing::info!(address = %self.address, host = %self.facts.host, "serving");
+        service_manager::notify_ready();
 
         let ended = tokio::select! {
             () = &mut shutdown => Ok(()),

@@ -11,7 +11,7 @@ use berth_domain::version::ServiceVersion;
 use berth_process::encryption::scheme;
 use berth_process::metrics::{self, Program};
 use berth_process::server::{self, Reflection};
-use berth_process::{BoxFuture, Faults, Shutdown, listening, schedulers, traces};
+use berth_process::{BoxFuture, Faults, Shutdown, listening, schedulers, service_manager, traces};
 use berth_proto::client::members::{Learner, learn_until};
 use berth_proto::client::{Dialer, SchedulerChannel};
 use berth_proto::conductor::v1::conductor_service_server::{self, ConductorServiceServer};
@@ -213,6 +213,7 @@ impl Conductor {
         let mut supervisor = tokio::spawn(supervising);
         let registration = tokio::spawn(registering);
         tracing::info!(address = %self.address, name = %self.name, "serving");
+        service_manager::notify_ready();
 
         let ended = tokio::select! {
             () = &mut shutdown => Ok(()),

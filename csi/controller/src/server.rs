@@ -8,7 +8,7 @@ use std::time::Duration;
 use berth_domain::version::ServiceVersion;
 use berth_process::metrics::{self, GrpcRequests, Program, grpc};
 use berth_process::server::{self, Reflection};
-use berth_process::{BoxFuture, Faults, Shutdown, listening, schedulers, socket};
+use berth_process::{BoxFuture, Faults, Shutdown, listening, schedulers, service_manager, socket};
 use berth_proto::client::members::{Learner, learn_until};
 use berth_proto::client::{Dialer, SchedulerChannel};
 use berth_proto::csi::v1::controller_server::{self, ControllerServer};
@@ -104,6 +104,7 @@ async fn serve(config: Config, mut shutdown: Shutdown) -> Result<(), Error> {
     });
     let mut server = tokio::spawn(server.serve_socket(routes, incoming, closing));
     tracing::info!(endpoint = config.csi_endpoint, "serving");
+    service_manager::notify_ready();
     let stopped = stopping.clone().cancelled_owned();
     let mut answering = answering.map(|answering| tokio::spawn(answering.run(stopped)));
     let ended = tokio::select! {

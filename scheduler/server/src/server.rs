@@ -18,7 +18,7 @@ use berth_domain::version::ServiceVersion;
 use berth_page::host_header::Names;
 use berth_process::metrics::{self, Program};
 use berth_process::server::{self, Reflection};
-use berth_process::{BoxFuture, Faults, Shutdown, bounds, listening, traces};
+use berth_process::{BoxFuture, Faults, Shutdown, bounds, listening, service_manager, traces};
 use berth_proto::audit::v1::audit_service_server;
 use berth_proto::client::Dialer;
 use berth_proto::cluster::v1::cluster_service_server;
@@ -401,6 +401,7 @@ impl Scheduler {
         let closed = closing.clone().cancelled_owned();
         let mut server = spawn(server.serve(routes, incoming, closed));
         tracing::info!(address = %self.address, advertise = %self.advertise, "serving");
+        service_manager::notify_ready();
 
         let ended = tokio::select! {
             () = shutdown => None,
