@@ -46,6 +46,7 @@
 //!
 //! Invariant: dropping a [`Lab`] ends every process that was started in it, by their pids.
 
+mod booted;
 mod console;
 mod daemons;
 mod image;
@@ -62,6 +63,7 @@ use std::net::Ipv4Addr;
 use anyhow::{Context as _, Result, ensure};
 use berth_tls::authority::{self, Authority};
 
+pub use booted::Booted;
 pub use console::Console;
 pub use daemons::Thread;
 pub use image::{Images, images};

@@ -46,6 +46,8 @@ pub enum Need {
     LoopDevices,
     /// A file system of its own that is soon full.
     SmallDisk,
+    /// Machines in namespaces that boot Debian's systemd, and what makes packages.
+    Systemd,
     /// The public suite of the Container Storage Interface, which is built by hand.
     CsiSanity,
 }
@@ -122,6 +124,13 @@ impl Need {
                 .try_for_each(require_program),
             Self::LoopDevices => super::loop_device::prerequisites(),
             Self::SmallDisk => SmallDisk::make().map(drop),
+            Self::Systemd => {
+                Self::Namespaces.examine()?;
+                super::booted::prerequisites()?;
+                ["dpkg-deb", "dpkg-shlibdeps", "strip", "systemd-analyze"]
+                    .into_iter()
+                    .try_for_each(require_program)
+            }
             Self::CsiSanity => csi_sanity(),
         }
     }
@@ -142,6 +151,7 @@ impl Need {
             | Self::Prometheus
             | Self::LoopDevices
             | Self::SmallDisk
+            | Self::Systemd
             | Self::CsiSanity => false,
         }
     }

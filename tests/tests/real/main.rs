@@ -25,6 +25,7 @@ mod libvirt;
 mod libvirt_hosts;
 mod mounts;
 mod nodes;
+mod packages;
 mod placement_client;
 mod placement_differential;
 mod placement_import;
@@ -42,7 +43,7 @@ use std::process::ExitCode;
 
 use berth_tests::lab::Need::{
     CsiSanity, Curl, FileSystems, Hypervisor, Libvirt, LoopDevices, Namespaces, Nodes,
-    PersistentMemory, PlacementSuite, Prometheus, QemuImg, SmallDisk, TwoCpus,
+    PersistentMemory, PlacementSuite, Prometheus, QemuImg, SmallDisk, Systemd, TwoCpus,
 };
 use harness::{ROLE, Test};
 
@@ -87,6 +88,10 @@ const TESTS: &[Test] = &[
     test!(prometheus::every_rule_is_shortened_or_refused, []),
     test!(prometheus::every_dashboard_is_complete, []),
     test!(prometheus::every_alert_fires_for_its_cause_and_clears, [Prometheus, LoopDevices, FileSystems]),
+
+    test!(packages::every_service_is_confined, [Systemd]),
+    test!(packages::packages_have_the_same_bytes, [Systemd]),
+    test!(packages::three_machines_are_installed_upgraded_and_purged, [Systemd]),
 
     test!(full_disk::a_full_disk_is_told_at_the_start, [SmallDisk]),
 

@@ -9,7 +9,7 @@
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 
 use berth_tests::lab::{Lab, Machine};
 use berth_tests::processes::{Programs, eventually};
@@ -109,20 +109,23 @@ impl Shell {
 
     /// As [`Self::open`], with programs from another directory.
     pub(crate) fn open_with(machine: &Machine, programs: &Path) -> Self {
-        let directory = machine.directory().join("home");
-        fs::create_dir(&directory).expect("a directory");
         let path = std::env::var("PATH").unwrap_or_default();
         let path = format!(
             "{}:{path}:/usr/sbin:/sbin:/usr/bin:/bin",
             programs.display()
         );
-        let log = fs::File::create(machine.directory().join("shell.log")).expect("a log");
         // One that knows jobs by their names, as `kill %berth-scheduler`.
         let mut shell = machine.command("bash");
-        shell
-            .env("PATH", path)
-            .env_remove("BERTH_SCHEDULER")
-            .env("NO_COLOR", "1");
+        shell.env("PATH", path);
+        Self::run(machine.name(), machine.directory(), shell)
+    }
+
+    /// Opens the shell that a command runs, with a directory that the test sees under the same path.
+    pub(crate) fn run(machine: &str, beside: &Path, mut shell: Command) -> Self {
+        let directory = beside.join("home");
+        fs::create_dir(&directory).expect("a directory");
+        let log = fs::File::create(beside.join("shell.log")).expect("a log");
+        shell.env_remove("BERTH_SCHEDULER").env("NO_COLOR", "1");
         let mut child = shell
             .stdin(Stdio::piped())
             .stdout(log.try_clone().expect("a second handle"))
@@ -130,7 +133,7 @@ impl Shell {
             .spawn()
             .expect("a shell");
         let mut shell = Self {
-            machine: machine.name().to_owned(),
+            machine: machine.to_owned(),
             input: child.stdin.take().expect("it is piped"),
             directory,
             child,
