@@ -24,6 +24,18 @@ pub(crate) fn url(dialer: &Dialer, address: &str) -> String {
     }
 }
 
+/// Returns why an address of the command line is none.
+pub(crate) fn invalid(address: &str) -> String {
+    let what = match address.trim() {
+        "" => "an empty address".to_owned(),
+        address => format!("{address:?}"),
+    };
+    format!(
+        "{what} of --scheduler, or of BERTH_SCHEDULER, is not HOST, HOST:PORT or http://HOST:PORT, with a \
+         port from 1 to 65535"
+    )
+}
+
 /// Returns an address with a port: the schedulers' usual one, if it has none.
 fn with_port(address: &str) -> Cow<'_, str> {
     if address.parse::<Ipv6Addr>().is_ok() {

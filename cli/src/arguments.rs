@@ -70,8 +70,9 @@ A cluster to try out:       berth dev
 
 Exit status: 0 success, 1 refused or failed, 2 wrong usage, 3 no server could
 be reached, 4 a negative result: no candidates, two sides differ, a failure
-would not be survived, or a replay differs. A read that one scheduler answered
-from its own state is a success, and standard error says so.
+would not be survived, a replay differs, or no leader answers `cluster status`.
+Any other read that one scheduler answered from its own state is a success, and
+standard error says so.
 
 With --output json, a command that changed something and has no record to show
 prints {\"name\", \"result\"}. A refusal or failure is one JSON object, the last
@@ -778,6 +779,9 @@ pub enum Operation {
 #[derive(Debug, Subcommand)]
 pub enum Cluster {
     /// Show the members, their progress, the leader and the conductors
+    #[command(after_help = "\
+Exit status: 0 when a leader answers, 4 when none does. What is known without
+one is shown all the same. 3 when no scheduler is reached.")]
     Status,
     /// Show what the answering member retains in memory, and how much that may become
     Memory,

@@ -22,11 +22,16 @@ use crate::{all_pages, call, migration, output, read, revocation};
 
 pub(crate) use recovery::line as recovery_line;
 
+/// A cluster without a leader. What is known of it is printed.
+#[derive(Debug, thiserror::Error)]
+#[error("no leader answers")]
+pub struct WithoutLeader;
+
 /// Runs the command.
 ///
 /// # Errors
 ///
-/// The scheduler's refusal.
+/// The scheduler's refusal; of `cluster status`, [`WithoutLeader`] too.
 pub async fn run(session: &mut Session, verb: Verb) -> anyhow::Result<()> {
     match verb {
         Verb::Status => status(session).await,
@@ -154,7 +159,8 @@ async fn status(session: &mut Session) -> anyhow::Result<()> {
     if session.json() {
         let mut value = as_json(&status, leader.as_ref(), &members, &services);
         value["other_clusters"] = others.iter().map(Other::to_json).collect();
-        return output::json(&value);
+        output::json(&value)?;
+        return check_leader(session, leader.as_ref());
     }
     session.report_clusters();
     output::fields(&[
@@ -203,7 +209,19 @@ async fn status(session: &mut Session) -> anyhow::Result<()> {
         ));
     }
     conductors_table(&services);
-    Ok(())
+    check_leader(session, leader.as_ref())
+}
+
+/// Has the command end with a status of its own where no leader answers, whatever was shown. Files have
+/// no leader that could.
+fn check_leader(
+    session: &Session,
+    leader: Option<&GetClusterStatusResponse>,
+) -> anyhow::Result<()> {
+    match leader.is_some() || session.is_offline() {
+        true => Ok(()),
+        false => Err(WithoutLeader.into()),
+    }
 }
 
 async fn memory(session: &Session) -> anyhow::Result<()> {

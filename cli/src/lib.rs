@@ -108,6 +108,8 @@ pub const EXIT_UNREACHABLE: u8 = 3;
 pub const EXIT_DIFFERENT: u8 = 4;
 /// The exit status when there are no allocation candidates.
 pub const EXIT_NO_CANDIDATES: u8 = 4;
+/// The exit status when no leader answers `cluster status`.
+pub const EXIT_WITHOUT_LEADER: u8 = 4;
 /// The exit status when a failure would not be survived, or memory is given away beyond its ratio.
 pub const EXIT_UNHEALTHY: u8 = 4;
 
@@ -263,6 +265,10 @@ fn fail(error: &anyhow::Error, format: Format) -> ExitCode {
     if error.is::<replay::Differs>() {
         // The output names the decisions.
         return ExitCode::from(EXIT_DIFFERENT);
+    }
+    if error.is::<cluster::WithoutLeader>() {
+        // The output shows what is known without one.
+        return ExitCode::from(EXIT_WITHOUT_LEADER);
     }
     if error.is::<host::check::Failed>() {
         // The output explains why.

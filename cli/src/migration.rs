@@ -22,7 +22,9 @@ use tonic::Streaming;
 
 use crate::arguments::Migration as Verb;
 use crate::bar::Bar;
-use crate::session::{Session, ended, not_begun, read_all, request_id, resource, short};
+use crate::session::{
+    STREAM_BROKEN, Session, ended, not_begun, read_all, request_id, resource, short,
+};
 use crate::{all_pages, beginning, output, read};
 
 /// Runs the command.
@@ -78,6 +80,7 @@ async fn follow(session: &Session, name: &str) -> anyhow::Result<()> {
     let name = &named(session, name).await?;
     let mut stream = watch(session, name).await?;
     let mut bar = Bar::new();
+    let mut last = None;
     while let Some(message) = stream.message().await.map_err(|s| ended(&s))? {
         let migration: Migration = message.migration.unwrap_or_default().try_into()?;
         let progress = message
@@ -93,12 +96,41 @@ async fn follow(session: &Session, name: &str) -> anyhow::Result<()> {
         } else if let Some(progress) = progress {
             bar.show(&progress, message.remaining_ms);
         }
+        last = Some(migration);
     }
     bar.clear();
-    if session.json() {
+    let last = last.filter(|migration| migration.state.is_ended());
+    let migration = last.ok_or_else(|| cut_short(name))?;
+    if !session.json() {
+        describe(&migration);
+    }
+    outcome(migration)
+}
+
+/// Returns why a watch ended before its migration: the conductor has stopped.
+fn cut_short(name: &str) -> Refusal {
+    let message = format!(
+        "the conductor ended the watch; migration {} goes on",
+        short(name)
+    );
+    Refusal::new(Code::Unavailable, STREAM_BROKEN, message).with_hint(format!(
+        "`berth migration watch {}` begins again, at another conductor",
+        short(name)
+    ))
+}
+
+/// Returns why a migration failed, if it has.
+fn outcome(migration: Migration) -> anyhow::Result<()> {
+    if migration.state != State::Failed {
         return Ok(());
     }
-    show(session, name).await
+    let id = migration.id;
+    let without_reason = || {
+        let message = format!("migration {id} of vm {} failed", migration.vm);
+        Refusal::new(Code::Aborted, "MIGRATION_FAILED", message)
+    };
+    let refusal = migration.error.clone().unwrap_or_else(without_reason);
+    Err(refusal.into())
 }
 
 /// Reports what follows from a request to end a migration.
@@ -251,6 +283,15 @@ async fn show(session: &Session, migration: &str) -> anyhow::Result<()> {
     if session.json() {
         return output::json(&migration);
     }
+    describe(&migration);
+    if let Some(error) = &migration.error {
+        output::message(output::refusal(error));
+    }
+    Ok(())
+}
+
+/// Prints a migration for people, without the error with which it ended.
+fn describe(migration: &Migration) {
     let after = migration
         .assignment_after
         .as_ref()
@@ -275,11 +316,7 @@ async fn show(session: &Session, migration: &str) -> anyhow::Result<()> {
         ("transfer", transfer(&migration.transfer)),
         ("operation", migration.operation.to_string()),
     ]);
-    print_tried(&migration);
-    if let Some(error) = &migration.error {
-        output::message(output::refusal(error));
-    }
-    Ok(())
+    print_tried(migration);
 }
 
 /// Returns how the guest may be sent, as one line.

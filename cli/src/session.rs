@@ -52,6 +52,9 @@ const READ_PATIENCE: Duration = Duration::from_millis(200);
 /// How long a command waits for it that changes something: one of a later cluster may be slow.
 const CHANGE_PATIENCE: Duration = SILENCE_MAX;
 
+/// The reason of a stream that ended before what it is about.
+pub const STREAM_BROKEN: &str = "STREAM_BROKEN";
+
 /// The connections of a command to the cluster.
 pub struct Session {
     scheduler: SchedulerChannel,
@@ -95,12 +98,13 @@ impl Session {
         output: Format,
         tls: Option<Tls>,
     ) -> anyhow::Result<Self> {
-        if scheduler.iter().any(|address| address.trim().is_empty()) {
-            let message = "an address of --scheduler, or of BERTH_SCHEDULER, is empty";
-            return Err(Usage(message.to_owned()).into());
-        }
         let dialer = Dialer::new(tls);
         let endpoints: Vec<String> = scheduler.iter().map(|a| address::url(&dialer, a)).collect();
+        for (typed, endpoint) in scheduler.iter().zip(&endpoints) {
+            if SchedulerChannel::new([endpoint]).is_err() {
+                return Err(Usage(address::invalid(typed)).into());
+            }
+        }
         let policy = Policy {
             silence_max: SILENCE_MAX,
             ..Policy::default()
@@ -650,7 +654,7 @@ impl Drop for Session {
 pub fn ended(status: &Status) -> Refusal {
     if client::is_unanswered(status) {
         let message = "the connection to the server broke";
-        return Refusal::new(Code::Unavailable, "STREAM_BROKEN", message);
+        return Refusal::new(Code::Unavailable, STREAM_BROKEN, message);
     }
     from_status(status)
 }

@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use berth_domain::refusal::{Code, Refusal};
 use tokio::time::Instant;
+use tonic::codegen::http::uri::Authority;
 use tonic::transport::Channel;
 use tonic::{Response, Status};
 
@@ -575,7 +576,7 @@ fn check_address(address: &str) -> Result<(), InvalidAddress> {
     let uri = address.parse::<tonic::transport::Uri>();
     let good = uri.is_ok_and(|uri| {
         matches!(uri.scheme_str(), Some("http" | "https"))
-            && uri.host().is_some_and(|host| !host.is_empty())
+            && uri.authority().is_some_and(is_dialable)
     });
     if good {
         Ok(())
@@ -584,6 +585,20 @@ fn check_address(address: &str) -> Result<(), InvalidAddress> {
             address: address.to_owned(),
         })
     }
+}
+
+/// Returns whether an authority is a host, with a port or without: to `Uri` a port beyond the range is none,
+/// and the one of the scheme would be dialled instead.
+fn is_dialable(authority: &Authority) -> bool {
+    let host = authority.host();
+    let is_port = |text: &str| text.parse::<u16>().is_ok_and(|port| port > 0);
+    !host.is_empty()
+        && match authority.as_str().strip_prefix(host) {
+            Some("") => true,
+            Some(behind) => behind.strip_prefix(':').is_some_and(is_port),
+            // A user stands before it.
+            None => false,
+        }
 }
 
 /// Where the attempts of one call go. Hints are followed at once, but only so often in a row: two
@@ -648,9 +663,22 @@ mod tests {
             "ftp://a:1",
             "a b",
             "http:///x",
+            "http://a:99999",
+            "http://a:0",
+            "http://a:",
+            "http://u@a:1",
+            "http://[::1]:65536",
         ] {
             assert!(SchedulerChannel::new([bad]).is_err(), "{bad:?}");
             assert!(channel(bad).is_err(), "{bad:?}");
+        }
+        for good in [
+            "http://a",
+            "https://a.b:65535",
+            "http://[::1]:1",
+            "http://[::1]",
+        ] {
+            assert!(SchedulerChannel::new([good]).is_ok(), "{good:?}");
         }
     }
 

@@ -88,7 +88,16 @@ impl Answer {
     ///
     /// The whole answer, if it failed or is not JSON.
     pub fn json(&self) -> Result<Value, String> {
-        if self.status != Some(0) {
+        self.json_with(0)
+    }
+
+    /// As [`Self::json`], of a command that ends with this exit status and prints its result all the same.
+    ///
+    /// # Errors
+    ///
+    /// The whole answer, if it has another status or is not JSON.
+    pub fn json_with(&self, status: i32) -> Result<Value, String> {
+        if self.status != Some(status) {
             return Err(format!("{self:#?}"));
         }
         if self.stdout.is_empty() {

@@ -208,7 +208,9 @@ fn backups_are_made_under_load_and_without_a_leader() {
 fn without_a_leader(cluster: &Cluster, last: usize, folder: &Path) {
     let address = &cluster.schedulers[last].address;
     eventually("no leader", || {
-        let status = cluster.berth_at(address, &["cluster", "status"]).json()?;
+        let status = cluster
+            .berth_at(address, &["cluster", "status"])
+            .json_with(4)?;
         let is_lost = status["leader_id"] == 0;
         is_lost.then_some(()).ok_or_else(|| status.to_string())
     });

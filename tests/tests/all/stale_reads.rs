@@ -58,13 +58,21 @@ fn staleness(answer: &Answer) -> Option<Value> {
 fn without_leader(cluster: &Cluster, arguments: &[&str]) -> (Value, Value) {
     eventually(&format!("{arguments:?} without a leader"), || {
         let answer = cluster.berth(arguments);
-        let output = answer.json()?;
+        let output = answer.json_with(status_without_leader(arguments))?;
         let known = staleness(&answer).ok_or_else(|| format!("{answer:#?}"))?;
         let is_known = known["leader_id"].is_null() && known["supported"] == true;
         is_known
             .then_some((output, known))
             .ok_or_else(|| format!("{answer:#?}"))
     })
+}
+
+/// Returns the exit status of a command that reads where there is no leader: one is about the leader.
+fn status_without_leader(arguments: &[&str]) -> i32 {
+    match arguments.starts_with(&["cluster", "status"]) {
+        true => 4,
+        false => 0,
+    }
 }
 
 /// Runs `berth` as people do.
@@ -113,6 +121,21 @@ fn the_last_scheduler_shows_where_vms_are() {
     assert!(host["memory_signals"].is_null(), "{host:#}");
     let (status, _) = without_leader(&cluster, &["cluster", "status"]);
     assert_eq!(status["leader_id"], 0, "{status:#}");
+    assert_eq!(
+        status["members"].as_array().map(Vec::len),
+        Some(3),
+        "{status:#}"
+    );
+    assert!(status["failures_tolerated"].is_null(), "{status:#}");
+    let shown = table(&cluster, &["cluster", "status"]).with_status(4);
+    for part in [
+        "none is known in term",
+        "not known: no leader answers",
+        "CONDUCTOR",
+    ] {
+        assert!(shown.stdout.contains(part), "{part}: {shown:#?}");
+    }
+    let _ = table(&cluster, &["cluster", "status", "--stale"]).with_status(4);
 
     let shown = table(&cluster, &["host", "list"]).with_status(0);
     assert!(shown.stdout.contains("UNKNOWN"), "{shown:#?}");

@@ -296,6 +296,13 @@ fn a_move_is_given_up_or_made_to_end_at_every_stage() {
     stage.cluster.run(&["migration", "abort", &migration]);
     stage.cluster.happens(B, "let prepare");
     is_given_up(&stage, &operation, "OPERATION_CANCELLED");
+    // Who watches it reads why, and a script sees that it failed.
+    let watch = ["migration", "watch", &migration];
+    let watched = stage.cluster.berth(&watch).refused(1);
+    let watched = watched.saying(&["OPERATION_CANCELLED"]);
+    let last = watched.stdout.lines().last().unwrap_or_default();
+    let last: Value = serde_json::from_str(last).expect("JSON");
+    assert_eq!(last["state"], "Failed", "{last:#}");
 
     stage.cluster.happens(A, "hold transfer");
     let (operation, _) = stage.begin("a", &["--host", B]);
