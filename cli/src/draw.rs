@@ -9,7 +9,7 @@ pub mod parts;
 mod pmem;
 pub mod volumes;
 
-use berth_domain::claim::{self, Claim};
+use berth_domain::claim::Claim;
 use berth_domain::host::HostReport;
 use berth_domain::name::{HostName, VmName};
 use berth_domain::numa::{Assignment, CellAssignment};
@@ -179,20 +179,11 @@ pub fn count(number: usize, noun: &str) -> String {
         format!("{number} {noun}s")
     }
 }
-
-/// Returns a claim's state as a word.
-pub fn state(state: claim::State) -> &'static str {
-    match state {
-        claim::State::Held => "HELD",
-        claim::State::Active => "ACTIVE",
-        claim::State::Releasing => "RELEASING",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
+    use berth_domain::claim;
     use berth_domain::cpu_set::CpuId;
     use berth_domain::id::{ClaimId, Incarnation};
     use berth_domain::instance::VcpuId;

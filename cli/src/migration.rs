@@ -196,7 +196,7 @@ async fn list(session: &Session, vm: Option<&str>) -> anyhow::Result<()> {
             [
                 m.id.to_string(),
                 m.vm.to_string(),
-                state(m.state).to_owned(),
+                m.state.as_str().to_owned(),
                 way(m),
                 time(m.created_at),
                 took(m, now),
@@ -300,7 +300,7 @@ fn describe(migration: &Migration) {
     output::fields(&[
         ("migration", migration.id.to_string()),
         ("vm", migration.vm.to_string()),
-        ("state", state(migration.state).to_owned()),
+        ("state", migration.state.as_str().to_owned()),
         ("started", time(migration.created_at)),
         ("ended", migration.ended_at.map_or("-".to_owned(), time)),
         ("source", migration.source.to_string()),
@@ -377,19 +377,5 @@ fn pins(pins: &BTreeMap<VcpuId, CpuId>) -> String {
         "-".to_owned()
     } else {
         pins.join(" ")
-    }
-}
-
-/// Returns the word for a migration's state.
-#[must_use]
-pub fn state(state: State) -> &'static str {
-    match state {
-        State::Preparing => "PREPARING",
-        State::Running => "RUNNING",
-        State::Unsettled => "UNSETTLED",
-        State::Completed => "COMPLETED",
-        State::Failed => "FAILED",
-        State::Verifying => "VERIFYING",
-        State::Reverted => "REVERTED",
     }
 }

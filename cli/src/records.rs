@@ -4,22 +4,6 @@
 
 use berth_domain::event::Record;
 use berth_domain::host::{Host, Liveness};
-use berth_domain::vm::State;
-
-/// Returns the word for a VM's state.
-#[must_use]
-pub fn vm_state(state: State) -> &'static str {
-    match state {
-        State::Building => "BUILDING",
-        State::Active => "ACTIVE",
-        State::Migrating => "MIGRATING",
-        State::Deleting => "DELETING",
-        State::Error => "ERROR",
-        State::Stopped => "STOPPED",
-        State::Resized => "RESIZED",
-        State::Shelved => "SHELVED",
-    }
-}
 
 /// Returns the state of a host as a word.
 #[must_use]

@@ -35,7 +35,7 @@ use crate::arguments::{Run, Transfer, Vm as Verb, VmCreate};
 use crate::session::{Session, conduct, creator, ended, read_all, request_id, resource, short};
 use crate::sides::Sides;
 use crate::usage::Usage;
-use crate::{all_pages, draw, history, migration, output, progress, read, records};
+use crate::{all_pages, draw, history, migration, output, progress, read};
 
 /// Runs the command.
 ///
@@ -388,7 +388,7 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
         output::print(format!(
             "claim {} is {}{}",
             claim.id,
-            draw::state(claim.state),
+            claim.state.as_str(),
             sides.describe(claim)
         ));
         let topology = &host.report.topology;
@@ -407,7 +407,7 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
 
 /// Returns how far a VM is, and what is wrong with its guest.
 fn state_of(vm: &Vm) -> String {
-    let state = records::vm_state(vm.state);
+    let state = vm.state.as_str();
     match vm.trouble.as_ref().map(|trouble| trouble.absence) {
         None if vm.restarts.gave_up_at.is_some() => format!("{state}, restarts used up"),
         None => state.to_owned(),

@@ -265,7 +265,7 @@ fn line(record: &Record) -> String {
             let host = host.map_or(String::new(), |host| format!(" on {host}"));
             let error = vm.error.as_ref();
             let error = error.map_or(String::new(), |why| format!(": {}", why.reason));
-            format!("{}{host}{error}", records::vm_state(vm.state))
+            format!("{}{host}{error}", vm.state.as_str())
         }
         Record::Migration(migration) => {
             let error = migration.error.as_ref();
@@ -274,7 +274,7 @@ fn line(record: &Record) -> String {
                 "{} {}: {}{error}",
                 migration.vm,
                 migration::way(migration),
-                migration::state(migration.state)
+                migration.state.as_str()
             )
         }
         Record::Host(host) => {
@@ -291,7 +291,7 @@ fn line(record: &Record) -> String {
                 berth_domain::claim::Owner::Vm => String::new(),
                 berth_domain::claim::Owner::Migration(id) => format!(" for migration {id}"),
             };
-            let state = format!("{:?}", claim.state).to_uppercase();
+            let state = claim.state.as_str();
             format!("{} on {}: {state}{owner}", claim.vm, claim.host)
         }
         Record::Audit(entry) => audit::line(entry),

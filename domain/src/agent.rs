@@ -340,6 +340,24 @@ pub enum DomainState {
     PostCopyBroken,
 }
 
+impl DomainState {
+    /// Returns the word for it, as tables and messages show it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Absent => "ABSENT",
+            Self::Starting => "STARTING",
+            Self::Running => "RUNNING",
+            Self::Paused => "PAUSED",
+            Self::MigratingOut => "MIGRATING_OUT",
+            Self::MigratingIn => "MIGRATING_IN",
+            Self::Prepared => "PREPARED",
+            Self::Stopped => "STOPPED",
+            Self::PostCopyBroken => "POST_COPY_BROKEN",
+        }
+    }
+}
+
 /// What a hypervisor knows of one guest.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct DomainStatus {

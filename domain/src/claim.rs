@@ -48,6 +48,18 @@ pub enum State {
     Releasing,
 }
 
+impl State {
+    /// Returns the word for it, as tables and messages show it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Held => "HELD",
+            Self::Active => "ACTIVE",
+            Self::Releasing => "RELEASING",
+        }
+    }
+}
+
 /// What is held on one host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Claim {

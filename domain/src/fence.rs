@@ -51,6 +51,16 @@ pub enum Method {
 impl Method {
     /// All of them, for tables.
     pub const ALL: [Self; 3] = [Self::FenceCommand, Self::Operator, Self::SelfFenced];
+
+    /// Returns the word for it, as requests and audit entries have it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::FenceCommand => "FENCE_COMMAND",
+            Self::Operator => "OPERATOR",
+            Self::SelfFenced => "SELF_FENCED",
+        }
+    }
 }
 
 impl fmt::Display for Method {

@@ -66,6 +66,20 @@ impl State {
         Self::Reverted,
     ];
 
+    /// Returns the word for it, as tables and messages show it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Preparing => "PREPARING",
+            Self::Running => "RUNNING",
+            Self::Unsettled => "UNSETTLED",
+            Self::Completed => "COMPLETED",
+            Self::Failed => "FAILED",
+            Self::Verifying => "VERIFYING",
+            Self::Reverted => "REVERTED",
+        }
+    }
+
     /// Returns whether nothing more will happen.
     #[must_use]
     pub fn is_ended(self) -> bool {

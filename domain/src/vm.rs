@@ -197,6 +197,21 @@ impl State {
         Self::Shelved,
     ];
 
+    /// Returns the word for it, as tables and messages show it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Building => "BUILDING",
+            Self::Active => "ACTIVE",
+            Self::Migrating => "MIGRATING",
+            Self::Deleting => "DELETING",
+            Self::Error => "ERROR",
+            Self::Stopped => "STOPPED",
+            Self::Resized => "RESIZED",
+            Self::Shelved => "SHELVED",
+        }
+    }
+
     /// Returns whether a guest runs on the active claim of a VM in this state, as far as the
     /// cluster knows. One that is resized may have been off before; that is not recorded here.
     #[must_use]

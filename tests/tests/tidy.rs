@@ -18,6 +18,8 @@
 mod commands;
 #[path = "tidy/errors.rs"]
 mod errors;
+#[path = "tidy/states.rs"]
+mod states;
 #[path = "tidy/terminal.rs"]
 mod terminal;
 

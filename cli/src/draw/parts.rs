@@ -17,7 +17,7 @@ use berth_domain::numa::CellAssignment;
 use berth_domain::resource::ResourceClass;
 use berth_domain::topology::{HostCell, HostTopology};
 
-use super::{bar, count, devices, kib, pmem, state};
+use super::{bar, count, devices, kib, pmem};
 use crate::output::Lines;
 use crate::sides::{Side, Sides};
 
@@ -156,7 +156,7 @@ fn owner(claim: &Claim, letter: &str, sides: &Sides) -> String {
     format!(
         "  {letter} = {} ({}{why}, {place})",
         claim.vm,
-        state(claim.state)
+        claim.state.as_str()
     )
 }
 

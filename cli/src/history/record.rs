@@ -5,7 +5,7 @@ use berth_domain::claim::Owner;
 use berth_domain::cpu_set::CpuSet;
 use berth_domain::event::Record;
 
-use crate::{audit, migration, operation, records};
+use crate::{audit, operation, records};
 
 /// Returns where a record is, or between which hosts; empty where its name says it.
 pub(super) fn place(record: &Record) -> String {
@@ -29,12 +29,12 @@ pub(super) fn state(record: &Record) -> String {
             let host = host.map_or(String::new(), |host| format!(" on {host}"));
             let error = vm.error.as_ref();
             let error = error.map_or(String::new(), |why| format!(" ({})", why.reason));
-            format!("{}{host}{error}", records::vm_state(vm.state))
+            format!("{}{host}{error}", vm.state.as_str())
         }
         Record::Migration(migration) => {
             let error = migration.error.as_ref();
             let error = error.map_or(String::new(), |why| format!(" ({})", why.reason));
-            format!("{}{error}", migration::state(migration.state))
+            format!("{}{error}", migration.state.as_str())
         }
         Record::Host(host) => records::host_state(host).to_owned(),
         Record::Claim(claim) => {
@@ -42,7 +42,7 @@ pub(super) fn state(record: &Record) -> String {
                 Owner::Vm => "",
                 Owner::Migration(_) => " for a migration",
             };
-            format!("{:?}", claim.state).to_uppercase() + owner
+            format!("{}{owner}", claim.state.as_str())
         }
         Record::Operation(operation) => operation::state(operation),
         Record::Audit(entry) => audit::line(entry),

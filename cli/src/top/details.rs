@@ -10,7 +10,7 @@ use super::model::{Model, VmEntry};
 use super::moment::Now;
 use super::operations::{Transfers, step, took};
 use super::paint::{Tone, line, span};
-use crate::{draw, migration, operation, progress, records};
+use crate::{draw, migration, operation, progress};
 
 /// Draws a VM, from the first line on.
 #[must_use]
@@ -40,10 +40,7 @@ fn state(lines: &mut Vec<Line<'static>>, vm: &VmEntry) {
     } else {
         ""
     };
-    lines.push(field(
-        "state",
-        &format!("{}{trouble}", records::vm_state(vm.state)),
-    ));
+    lines.push(field("state", &format!("{}{trouble}", vm.state.as_str())));
     let host = vm.host.as_ref().map_or("-", |host| host.as_str());
     lines.push(field("host", host));
     lines.push(field("flavor", &vm.flavor));
@@ -63,18 +60,14 @@ fn claims(lines: &mut Vec<Line<'static>>, model: &Model, vm: &VmName) {
     for migration in model.open_migrations().filter(|m| m.vm == *vm) {
         hosts.push(migration.source.clone());
         hosts.extend(migration.destination.clone());
-        let way = format!(
-            "{} {}",
-            migration::way(migration),
-            migration::state(migration.state)
-        );
+        let way = format!("{} {}", migration::way(migration), migration.state.as_str());
         lines.push(field("migration", &way));
     }
     hosts.sort();
     hosts.dedup();
     for host in &hosts {
         for claim in model.claims_on(host).filter(|claim| claim.vm == *vm) {
-            let state = draw::state(claim.state);
+            let state = claim.state.as_str();
             lines.push(field("claim", &format!("{} on {host} ({state})", claim.id)));
             let amounts = claim.resources.iter();
             let amounts: Vec<String> = amounts.map(|(class, n)| format!("{class}={n}")).collect();

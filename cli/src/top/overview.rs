@@ -269,7 +269,7 @@ fn counts(lines: &mut Vec<Line<'static>>, model: &Model) {
     let mut troubled = 0;
     let mut all = 0;
     for (_, vm) in model.vms() {
-        *vms.entry(records::vm_state(vm.state)).or_default() += 1;
+        *vms.entry(vm.state.as_str()).or_default() += 1;
         troubled += usize::from(vm.trouble);
         all += 1;
     }

@@ -1,7 +1,7 @@
 //! `berth vm set-restart`: when a VM is started again by itself; and what `berth vm show` says of it.
 
 use anyhow::bail;
-use berth_domain::vm::{RestartAction, RestartPolicy, Vm};
+use berth_domain::vm::{RestartPolicy, Vm};
 use berth_proto::scheduler::v1::power_service_client::PowerServiceClient;
 use berth_proto::scheduler::v1::scheduler_service_client::SchedulerServiceClient;
 use berth_proto::scheduler::v1::{GetVmRequest, UpdateRestartPolicyRequest};
@@ -61,14 +61,10 @@ pub(super) fn fields(vm: &Vm, obstacle: &str) -> Vec<(&'static str, String)> {
 }
 
 fn describe(policy: &RestartPolicy) -> String {
-    let action = |action| match action {
-        RestartAction::Leave => "leave",
-        RestartAction::Restart => "restart",
-    };
     format!(
         "crash: {}, host failure: {}, priority {}, {} an hour",
-        action(policy.on_crash),
-        action(policy.on_host_failure),
+        policy.on_crash.as_str(),
+        policy.on_host_failure.as_str(),
         policy.priority,
         policy.per_hour_max
     )

@@ -458,7 +458,11 @@ impl Agent {
     ) -> Result<Reply, Refusal> {
         let guest = self.running(vm)?;
         if state != DomainState::Running {
-            let message = format!("guest {} is {state:?} on the hypervisor", guest.domain.vm);
+            let message = format!(
+                "guest {} is {} on the hypervisor",
+                guest.domain.vm,
+                state.as_str()
+            );
             return Err(precondition("GUEST_NOT_RUNNING", message));
         }
         let domain = &guest.domain;

@@ -27,7 +27,7 @@ pub enum Error {
         claim: Option<ClaimId>,
     },
     /// The guest is in a state in which this cannot be done.
-    #[error("cannot {attempted} guest {vm} while it is {state:?}")]
+    #[error("cannot {attempted} guest {vm} while it is {}", .state.as_str())]
     WrongState {
         /// The guest.
         vm: VmUid,

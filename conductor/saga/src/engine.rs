@@ -467,13 +467,13 @@ impl Saga {
         why: &Refusal,
     ) -> Effect {
         let what = match goal {
-            Goal::Undo(_) => format!("the undo of {step:?}"),
+            Goal::Undo(_) => format!("the undo of `{}`", step.title()),
             Goal::Plan
             | Goal::Begin(_)
             | Goal::Call(_)
             | Goal::Leave
             | Goal::Next
-            | Goal::Settle(_) => format!("{step:?}"),
+            | Goal::Settle(_) => format!("`{}`", step.title()),
         };
         let refusal = refusals::stuck(host, &what, why);
         let waits = |r: &Refusal| r.reason == refusal.reason;

@@ -227,7 +227,8 @@ fn call(step: Step, context: &Context) -> Result<Call, Refusal> {
         });
     }
     Err(refusals::inconsistent(format!(
-        "step {step:?} calls no agent"
+        "step `{}` calls no agent",
+        step.title()
     )))
 }
 

@@ -45,7 +45,8 @@ pub(crate) trait Script: Sync {
     fn undo(&self, step: Step, context: &Context) -> Result<(HostName, Call), Refusal> {
         let title = context.plan().title;
         Err(refusals::inconsistent(format!(
-            "step {step:?} of a {title} has no undo"
+            "step `{}` of a {title} has no undo",
+            step.title()
         )))
     }
 
@@ -152,7 +153,10 @@ impl Context {
         }
         let completes = self.plan().completes;
         completes.plain().ok_or_else(|| {
-            refusals::inconsistent(format!("{completes:?} does not follow from {step:?} alone"))
+            refusals::inconsistent(format!(
+                "the end of the operation does not follow from step `{}` alone",
+                step.title()
+            ))
         })
     }
 

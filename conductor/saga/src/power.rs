@@ -86,7 +86,9 @@ impl Power {
             }
         }
         Err(refusals::inconsistent(format!(
-            "step {step:?} does not belong to a {kind:?}"
+            "step `{}` does not belong to a {}",
+            step.title(),
+            kind.plan().title
         )))
     }
 

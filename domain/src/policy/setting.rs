@@ -109,6 +109,51 @@ pub const SCOPED_KEYS: [&str; 4] = [
 ];
 
 impl Setting {
+    /// Returns the key under which it is set.
+    #[must_use]
+    pub fn key(&self) -> &'static str {
+        match self {
+            Self::Hosts(_) => "scheduling.hosts",
+            Self::Cells(_) => "scheduling.cells",
+            Self::Load(_) => "scheduling.weight.load",
+            Self::Numa(_) => "scheduling.weight.numa",
+            Self::Pci(_) => "scheduling.weight.pci",
+            Self::Fragmentation(_) => "scheduling.weight.fragmentation",
+            Self::SoftAffinity(_) => "scheduling.weight.soft_affinity",
+            Self::MemPageSize(_) => "flavor.mem_page_size",
+            Self::MigrationBandwidth(_) => "migration.bandwidth_mib_s",
+            Self::MigrationDowntime(_) => "migration.downtime_ms",
+            Self::MigrationAutoConverge(_) => "migration.auto_converge",
+            Self::MigrationPostCopy(_) => "migration.post_copy",
+            Self::MigrationTimeout(_) => "migration.timeout_ms",
+            Self::MigrationTimeoutAction(_) => "migration.timeout_action",
+            Self::MigrationHostsTried(_) => "migration.hosts_tried",
+            Self::SelfFence(_) => "host.self_fence_ms",
+            Self::DeadMember(_) => "member.dead_timeout_s",
+            Self::MemoryRatio(_) => "memory.ratio",
+            Self::MemNode(_) => "memory.mem_node_mib",
+            Self::CpuRatio(_) => "cpu.ratio",
+            Self::CpuReserved(_) => "cpu.reserved",
+            Self::FailoverAdmission(_) => "failover.admission",
+            Self::BalanceThreshold(_) => "balance.threshold",
+            Self::BalanceHold(_) => "balance.hold_ms",
+            Self::BalanceGainMin(_) => "balance.gain_min",
+        }
+    }
+
+    /// Returns it as `KEY=VALUE`, as it is typed. What unsets a setting has the value that holds then.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let mut policy = SchedulingPolicy::default();
+        policy.set(*self);
+        let key = self.key();
+        let settings = policy.settings().into_iter();
+        let value = settings
+            .filter(|(of, _)| *of == key)
+            .map(|(_, value)| value);
+        format!("{key}={}", value.collect::<String>())
+    }
+
     /// Reads a setting as it is typed.
     ///
     /// # Errors
@@ -485,8 +530,10 @@ mod tests {
                 _ => "7",
             };
             let mut policy = SchedulingPolicy::default();
-            policy.set(Setting::parse(key, value).unwrap());
+            let setting = Setting::parse(key, value).unwrap();
+            policy.set(setting);
             assert_eq!(policy.settings()[at], (key, value.to_owned()));
+            assert_eq!(setting.describe(), format!("{key}={value}"));
             let differ = policy
                 .settings()
                 .into_iter()

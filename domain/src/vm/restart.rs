@@ -42,6 +42,15 @@ pub enum Action {
 impl Action {
     /// Both, for tables.
     pub const ALL: [Self; 2] = [Self::Leave, Self::Restart];
+
+    /// Returns it as it is typed and shown.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Leave => "leave",
+            Self::Restart => "restart",
+        }
+    }
 }
 
 /// When a VM is started again by itself.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use berth_domain::audit::{Chosen, RequestSummary, shortened};
 use berth_domain::name::{HostName, VmName};
-use berth_domain::policy::Scope;
+use berth_domain::policy::{Scope, Setting};
 use berth_domain::vm::RestartPolicy;
 use berth_selection::Choice;
 use berth_state::command::{Command, ConsumerUpdate};
@@ -73,7 +73,7 @@ pub fn audit_record(request: &DecisionRequest, choice: Option<&Choice>) -> Optio
         Action::SetPolicy {
             scope, settings, ..
         } => {
-            let settings = settings.iter().map(|setting| format!("{setting:?}"));
+            let settings = settings.iter().map(Setting::describe);
             let mut words: Vec<_> = settings.collect();
             if *scope != Scope::Cluster {
                 words.push(format!("for {scope}"));
@@ -142,8 +142,9 @@ fn describe_restart(policy: &RestartPolicy) -> String {
         per_hour_max,
     } = policy;
     format!(
-        "on_crash={on_crash:?} on_host_failure={on_host_failure:?} priority={priority} \
-         per_hour_max={per_hour_max}"
+        "on_crash={} on_host_failure={} priority={priority} per_hour_max={per_hour_max}",
+        on_crash.as_str(),
+        on_host_failure.as_str(),
     )
 }
 
@@ -236,7 +237,7 @@ fn command_summary(command: &Command) -> Option<Summary<'_>> {
             method: "FenceHost",
             vm: None,
             host: Some(host),
-            text: format!("how={method:?}"),
+            text: format!("how={}", method.as_str()),
         }),
         Command::RemoveHost { host } => about("RemoveHost", None, Some(host)),
         Command::CreateFlavor(flavor) => named("CreateFlavor", "flavor", &flavor.name),

@@ -8,6 +8,7 @@
 
 use berth_domain::fault;
 use berth_domain::id::TimeMs;
+use berth_domain::refusal::Refusal;
 use berth_state::command::{Command, Envelope};
 use berth_state::{Recall, Reply, State};
 
@@ -84,7 +85,7 @@ pub fn decide_with(
     if is_tried_first(&envelope.command)
         && let Err(refusal) = state.examine(&envelope)
     {
-        return Decision::refuse(refusal);
+        return Decision::refuse(in_words(state, refusal));
     }
     if let Err(refusal) = hosts::examine(state, &envelope.command) {
         return Decision::refuse(refusal);
@@ -93,6 +94,23 @@ pub fn decide_with(
         envelope,
         choice: scheduled.choice,
     }))
+}
+
+/// Returns a refusal of the state with the word for the state of its VM, as tables show it.
+///
+/// Where the state itself words it, the name of the variant stays: what is refused after it was replicated
+/// is part of the outcome, which has to be the same on members of every build of a version.
+fn in_words(state: &State, mut refusal: Refusal) -> Refusal {
+    let name = refusal.metadata.get("vm");
+    let vm = name.and_then(|name| state.vms().get(name.as_str()));
+    if let Some(vm) = vm {
+        let (variant, word) = (format!("{:?}", vm.state), vm.state.as_str());
+        for before in ["is ", "in state "] {
+            let (variant, word) = (format!("{before}{variant}"), format!("{before}{word}"));
+            refusal.message = refusal.message.replacen(&variant, &word, 1);
+        }
+    }
+    refusal
 }
 
 /// Returns whether a command is checked before it is replicated. The others are frequent and

@@ -129,7 +129,7 @@ fn fixed(state: &State, vm: &Vm, claim: &Claim) -> Option<String> {
         return Some(format!("operation {operation} is at work on it"));
     }
     if vm.state != vm::State::Active {
-        return Some(format!("it is {:?}", vm.state));
+        return Some(format!("it is {}", vm.state.as_str()));
     }
     if !vm.spec.flavor.auto_balance() {
         return Some(format!(

@@ -168,7 +168,7 @@ fn idle(vm: &Vm, kind: &Kind) -> Result<(), Refusal> {
         true => "only a shelved vm is unshelved",
         false => "it is moved so only while it is ACTIVE or STOPPED",
     };
-    let message = format!("vm {} is {:?}: {what}", vm.name, vm.state);
+    let message = format!("vm {} is {}: {what}", vm.name, vm.state.as_str());
     let refusal = Refusal::new(Code::FailedPrecondition, "VM_STATE", message);
     Err(advised(vm, kind, refusal.with("vm", &vm.name)))
 }

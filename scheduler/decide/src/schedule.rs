@@ -421,7 +421,11 @@ fn idle_and_active(vm: &Vm, migration: MigrationId) -> Result<(), Refusal> {
     }
     let moves = vm.state.transition(vm::Event::MigrationBegan);
     moves.map(drop).map_err(|_| {
-        let message = format!("vm {} is {:?} and cannot be moved", vm.name, vm.state);
+        let message = format!(
+            "vm {} is {} and cannot be moved",
+            vm.name,
+            vm.state.as_str()
+        );
         let refusal = Refusal::new(Code::FailedPrecondition, "VM_NOT_ACTIVE", message);
         let kind = Kind::LiveMigrate { migration };
         advised(vm, &kind, refusal.with("vm", &vm.name))

@@ -13,7 +13,9 @@ use berth_domain::id::{
 use berth_domain::image::ImageProperties;
 use berth_domain::instance::PageSize;
 use berth_domain::name::{FlavorName, HostName, ServiceName, VmName};
-use berth_domain::operation::{DrainSpec, Effect, LeaseRequest, Mark, Operation, Step};
+use berth_domain::operation::{
+    self, DrainSpec, Effect, GuestPower, LeaseRequest, Mark, Operation, Step,
+};
 use berth_domain::ownership::Ownership;
 use berth_domain::policy::{Scope, Setting};
 use berth_domain::topology::{CellId, HostCell, HostTopology, PagePool};
@@ -472,6 +474,65 @@ fn what_is_refused_does_not_reach_the_log() {
     ] {
         let request = DecisionRequest::new("test", Action::Plain(command));
         assert!(matches!(world.decide(&request), Decision::Refuse(_)));
+    }
+}
+
+/// Goal: a refusal has the word for the state of its VM, as tables show it, whichever request is refused.
+/// Method: what an ACTIVE and a STOPPED VM do not admit.
+#[test]
+fn refusals_show_the_word_for_a_state() {
+    let mut world = World::new(&[("h1", 4), ("h2", 4)]);
+    world.plain(Command::FinalizeUpgrade {
+        version: ServiceVersion::CURRENT,
+        gone: BTreeSet::new(),
+    });
+    let (active, stopped) = (vm("a"), vm("b"));
+    let _ = world.boot("a", 10);
+    let _ = world.boot("b", 20);
+    let power = |name: &VmName, number: u128, kind| Command::BeginPower {
+        operation: OperationId(id(number)),
+        vm: name.clone(),
+        kind,
+        lease: lease(),
+        by_policy: false,
+    };
+    let stop = operation::Kind::Stop { timeout_ms: 0 };
+    let Reply::Operation(begun) = world.plain(power(&stopped, 21, stop.clone())) else {
+        panic!("a stop is an operation");
+    };
+    let ended = Effect::EndPower {
+        power: GuestPower::Off,
+        refusal: None,
+    };
+    world.advance(&begun, Step::Stop, Mark::Started, Effect::None);
+    world.advance(&begun, Step::Stop, Mark::Succeeded, ended);
+    let revert = |name: &VmName| Command::BeginRevertResize {
+        operation: OperationId(id(30)),
+        vm: name.clone(),
+        lease: lease(),
+    };
+    let confirm = |name: &VmName| Command::ConfirmResize {
+        vm: name.clone(),
+        deleter: None,
+    };
+    let plain = |command| DecisionRequest::new("test", Action::Plain(command));
+    for (request, word) in [
+        (plain(revert(&active)), "ACTIVE"),
+        (plain(confirm(&active)), "ACTIVE"),
+        (plain(revert(&stopped)), "STOPPED"),
+        (plain(confirm(&stopped)), "STOPPED"),
+        (plain(power(&stopped, 32, stop)), "STOPPED"),
+        (migrate("b", 33, None), "STOPPED"),
+    ] {
+        let Decision::Refuse(refusal) = world.decide(&request) else {
+            panic!("{request:?} is not refused");
+        };
+        let message = &refusal.message;
+        assert!(message.contains(&format!(" is {word}")), "{message}");
+        assert!(
+            !message.contains("Active") && !message.contains("Stopped"),
+            "{message}"
+        );
     }
 }
 

@@ -597,7 +597,10 @@ impl Driver for LibvirtDriver {
             | State::Prepared
             | State::Stopped
             | State::PostCopyBroken) => Err(Error::Unreachable {
-                message: format!("the transfer failed and the guest is {state:?} here: {error}"),
+                message: format!(
+                    "the transfer failed and the guest is {} here: {error}",
+                    state.as_str()
+                ),
             }),
         }
     }
