@@ -127,7 +127,7 @@ pub fn line(entry: &Entry) -> String {
         .map_or(String::new(), |h| format!(" on {h}"));
     let mark = match &entry.mark {
         Mark::Started => "started".to_owned(),
-        Mark::Succeeded => "done".to_owned(),
+        Mark::Succeeded => entry.step.succeeded().to_owned(),
         Mark::Failed(refusal) => format!("failed: {refusal}"),
         Mark::UndoStarted => "is being undone".to_owned(),
         Mark::Undone => "undone".to_owned(),

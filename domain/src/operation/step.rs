@@ -104,6 +104,21 @@ impl Step {
         self.nature().title
     }
 
+    /// Returns whether its success is a begin: the agent has started what a later step waits for.
+    #[must_use]
+    pub fn only_begins(self) -> bool {
+        self == Self::LiveMigration
+    }
+
+    /// Returns the word for its success: nothing is done before it is.
+    #[must_use]
+    pub fn succeeded(self) -> &'static str {
+        match self.only_begins() {
+            true => "under way",
+            false => "done",
+        }
+    }
+
     /// Returns the host with the agent that it calls.
     #[must_use]
     pub fn site(self) -> Site {

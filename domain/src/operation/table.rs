@@ -501,6 +501,25 @@ mod tests {
         assert_eq!(seen, Step::ALL.into());
     }
 
+    /// Goal: nothing is shown as done before it is. Method: behind what only begins, the same plan has the
+    /// step that waits for its end.
+    #[test]
+    fn what_only_begins_is_waited_for() {
+        let mut count = 0;
+        for plan in KINDS {
+            let begins = plan.steps.iter().position(|row| row.step.only_begins());
+            let Some(at) = begins else {
+                continue;
+            };
+            count += 1;
+            assert_eq!(plan.steps[at].step.succeeded(), "under way");
+            let behind = &plan.steps[at + 1..];
+            let waits = behind.iter().any(|row| row.step == Step::Settle);
+            assert!(waits, "{}", plan.title);
+        }
+        assert_eq!(count, 1, "live migration");
+    }
+
     #[test]
     fn titles_are_distinct() {
         let titles: BTreeSet<_> = KINDS.iter().map(|plan| plan.title).collect();

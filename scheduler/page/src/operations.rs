@@ -48,11 +48,11 @@ fn state(operation: &Operation) -> (&'static str, Tone) {
     }
 }
 
-fn mark_word(kind: mark::Kind) -> &'static str {
+fn mark_word(kind: mark::Kind, step: Option<Step>) -> &'static str {
     match kind {
         mark::Kind::Unspecified => "",
         mark::Kind::Started => "started",
-        mark::Kind::Succeeded => "done",
+        mark::Kind::Succeeded => step.map_or("done", Step::succeeded),
         mark::Kind::Failed => "failed",
         mark::Kind::UndoStarted => "being undone",
         mark::Kind::Undone => "undone",
@@ -64,7 +64,7 @@ fn entry_text(entry: &Entry) -> Markup {
     let mark = entry.mark.as_ref();
     html! {
         (step_of(entry).map_or("unknown step", Step::title))
-        @if let Some(mark) = mark { " " (mark_word(mark.kind())) }
+        @if let Some(mark) = mark { " " (mark_word(mark.kind(), step_of(entry))) }
         @if !entry.host.is_empty() {
             " on " a href=(host_path(&entry.host)) { (Shown(short(&entry.host))) }
         }

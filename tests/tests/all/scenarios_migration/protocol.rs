@@ -260,11 +260,20 @@ fn a_migration_says_when_it_will_end() {
     command.args(["--scheduler", &stage.cluster.addresses()]);
     command.args(["vm", "migrate", "a", "--host", A, "--bandwidth-mib-s", "16"]);
     let answer = Answer::of(command).with_status(0);
-    let bars = answer
-        .stderr
-        .lines()
-        .filter(|line| line.contains("MiB to go"));
-    let bars: Vec<&str> = bars.collect();
+    let lines: Vec<&str> = answer.stderr.lines().collect();
+    // Nothing is done before the transfer is.
+    let position = |of: &str| lines.iter().rposition(|line| line.contains(of));
+    let [begun, last_bar, settled] = ["under way on host-b", "MiB to go", "settle  "].map(position);
+    assert!(
+        begun.is_some() && begun < last_bar && last_bar < settled,
+        "{answer:#?}"
+    );
+    assert!(
+        !answer.stderr.contains("live migration       done"),
+        "{answer:#?}"
+    );
+    let bars = lines.iter().filter(|line| line.contains("MiB to go"));
+    let bars: Vec<&&str> = bars.collect();
     assert!(
         !bars.is_empty() && bars.iter().all(|bar| bar.contains(" left")),
         "{answer:#?}"
