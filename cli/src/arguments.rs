@@ -640,9 +640,9 @@ pub struct VmCreate {
     #[arg(long)]
     pub flavor: String,
     /// Kernel to boot, a file in the hosts' image directory
-    #[arg(long, requires = "initrd")]
+    #[arg(long)]
     pub kernel: Option<String>,
-    /// Initial RAM disk, a file in the hosts' image directory
+    /// Initial RAM disk, if the kernel needs one, a file in the hosts' image directory
     #[arg(long, requires = "kernel")]
     pub initrd: Option<String>,
     /// Command line of the kernel

@@ -85,7 +85,7 @@ mod tests {
             ("berth vm show", "<VM>"),
             ("berth flavor create f --vcpus x --memory-mib 1", "'x'"),
             ("berth flavor create f --vcpus 1 --memory 1X", "'1X'"),
-            ("berth vm create v --flavor f --kernel k", "--initrd"),
+            ("berth vm create v --flavor f --initrd i", "--kernel"),
         ] {
             let message = refused(line).message;
             assert!(message.contains(part), "{line}: {message}");

@@ -148,18 +148,18 @@ async fn create(session: &Session, options: VmCreate) -> anyhow::Result<()> {
 }
 
 fn template(options: &VmCreate) -> anyhow::Result<wire::VmTemplate> {
-    let source = match (&options.kernel, &options.initrd) {
-        (Some(kernel), Some(initrd)) => wire::boot_source::Source::Kernel(wire::KernelBoot {
+    let source = match &options.kernel {
+        Some(kernel) => wire::boot_source::Source::Kernel(wire::KernelBoot {
             kernel: kernel.clone(),
-            initrd: initrd.clone(),
+            initrd: options.initrd.clone().unwrap_or_default(),
             cmdline: options.cmdline.clone(),
         }),
-        _ if options.disks.is_empty() => {
-            let message =
-                "the VM has nothing to boot from: give --kernel and --initrd, or --disk IMAGE:GIB";
+        None if options.disks.is_empty() => {
+            let message = "the VM has nothing to boot from: give --kernel, with --initrd if it needs one, or \
+                           --disk IMAGE:GIB";
             bail!(Usage(message.to_owned()))
         }
-        _ => wire::boot_source::Source::Disk(wire::DiskBoot {}),
+        None => wire::boot_source::Source::Disk(wire::DiskBoot {}),
     };
     let disks = options.disks.iter().map(|disk| wire::Disk {
         image: Some(disk.image.clone()),

@@ -54,11 +54,12 @@ use crate::refusal::Refusal;
 /// What the guest starts from.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum BootSource {
-    /// A kernel with an initial RAM disk; both are file names in the hosts' image directory.
+    /// A kernel, with an initial RAM disk or without; both are file names in the hosts' image directory.
     Kernel {
         /// The kernel's file name.
         kernel: String,
-        /// The initial RAM disk's file name.
+        /// The initial RAM disk's file name; empty if the kernel needs none. A text and no option: so it is
+        /// stored, and sent, by programs that require one.
         initrd: String,
         /// The kernel's command line.
         cmdline: String,

@@ -91,7 +91,9 @@ impl VmSpec {
                 cmdline,
             } => {
                 check_file("boot.kernel", kernel, faults);
-                check_file("boot.initrd", initrd, faults);
+                if !initrd.is_empty() {
+                    check_file("boot.initrd", initrd, faults);
+                }
                 if cmdline.len() > CMDLINE_LENGTH_MAX || cmdline.chars().any(char::is_control) {
                     let rule = format!(
                         "must have at most {CMDLINE_LENGTH_MAX} bytes and no control characters"
@@ -340,13 +342,15 @@ mod tests {
             },
             &["boot"],
         );
-        let kernel = |kernel: &str, cmdline: &str| BootSource::Kernel {
+        let kernel = |kernel: &str, initrd: &str, cmdline: &str| BootSource::Kernel {
             kernel: kernel.to_owned(),
-            initrd: String::new(),
+            initrd: initrd.to_owned(),
             cmdline: cmdline.to_owned(),
         };
+        check(|s| s.boot = kernel("vmlinuz", "", ""), &[]);
+        check(|s| s.boot = kernel("", "initrd", ""), &["boot.kernel"]);
         check(
-            |s| s.boot = kernel("/boot/vmlinuz", "a\nb"),
+            |s| s.boot = kernel("/boot/vmlinuz", "../initrd", "a\nb"),
             &["boot.kernel", "boot.initrd", "boot.cmdline"],
         );
         for bridge in ["", "abcdefghijklmnop", "br 0", "br/0", ".."] {

@@ -26,6 +26,7 @@ pub(super) const COMMANDS: &[&str] = &[
     "pci-alias show x",
     "pci-alias delete x",
     "vm create x --flavor x --kernel k --initrd i",
+    "vm create x --flavor x --kernel k",
     "vm create x --flavor x --kernel k --initrd i --validate-only",
     "vm list",
     "vm list --stale",

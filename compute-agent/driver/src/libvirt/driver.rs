@@ -342,7 +342,9 @@ impl LibvirtDriver {
         let settings = &self.config.settings;
         if let BootSource::Kernel { kernel, initrd, .. } = &guest.spec.boot {
             Self::require_file(&settings.image(kernel)?)?;
-            Self::require_file(&settings.image(initrd)?)?;
+            if !initrd.is_empty() {
+                Self::require_file(&settings.image(initrd)?)?;
+            }
         }
         for disk in &guest.spec.disks {
             inspect::image(disk, Size::Any, settings)?;

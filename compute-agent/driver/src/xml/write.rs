@@ -259,8 +259,12 @@ fn boot(guest: &DomainSpec, settings: &Settings) -> Result<Node, Error> {
                 let path = settings.image(image)?;
                 Ok::<_, Error>(Node::new(name).text(path.display()))
             };
+            let initrd = match initrd.is_empty() {
+                true => None,
+                false => Some(file("initrd", initrd)?),
+            };
             os.child(file("kernel", kernel)?)
-                .child(file("initrd", initrd)?)
+                .children(initrd)
                 .child(Node::new("cmdline").text(cmdline))
         }
         BootSource::Disk => os.child(Node::new("boot").with("dev", "hd")),

@@ -399,6 +399,25 @@ fn names_that_lead_elsewhere_are_refused() {
 }
 
 #[test]
+fn a_kernel_needs_no_initial_ram_disk() {
+    let mut guest = sample::domain("a", 1, sample::plain_spec(1), Assignment::default());
+    let kernel = |initrd: &str| BootSource::Kernel {
+        kernel: "vmlinuz".to_owned(),
+        initrd: initrd.to_owned(),
+        cmdline: "quiet".to_owned(),
+    };
+    for (initrd, expected) in [("", 0), ("initrd.gz", 1)] {
+        guest.spec.boot = kernel(initrd);
+        let written = xml::domain(&guest, &settings()).unwrap();
+        let names = elements(&written);
+        let count = |of: &str| names.iter().filter(|name| *name == of).count();
+        let counted = ["kernel", "initrd", "cmdline"].map(count);
+        assert_eq!(counted, [1, expected, 1], "{written}");
+        assert_eq!(xml::metadata::parse(&written).unwrap(), guest);
+    }
+}
+
+#[test]
 fn text_of_the_user_cannot_become_markup() {
     let mut guest = sample::domain("a", 1, sample::plain_spec(1), Assignment::default());
     let cmdline = "a=\"<&'\"]]></cmdline><evil/> \u{e4}".to_owned();
