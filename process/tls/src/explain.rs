@@ -7,6 +7,8 @@
     reason = "the enums are rustls's, which adds to them; unknown values describe themselves"
 )]
 
+use std::net::IpAddr;
+
 use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
 
 use crate::identity::Identity;
@@ -35,19 +37,40 @@ pub fn of_server(error: &Error, host: &str, own: Option<&Identity>) -> String {
     match (is_other_name, own) {
         (true, Some(own)) => format!(
             "the certificate of {} does not name {host}, by which others dial it; its names are {}: \
-             issue one with --dns or --ip {host}",
+             issue one with {}",
             own.principal(),
-            names(own)
+            names(own),
+            naming(host)
         ),
         (true, None) => format!(
             "the certificate of the server at {host} is not valid for that name: dial it by a name \
-             that is in it, or issue one with --dns or --ip {host}"
+             that is in it, or issue one with {}",
+            naming(host)
         ),
         (false, _) => format!(
             "the certificate of the server at {host} is refused: {}; {}",
             certificate(fault),
             remedy(fault)
         ),
+    }
+}
+
+/// Returns the option of `berth certs issue` that puts an address into a certificate: names and addresses
+/// stand there without a port.
+fn naming(address: &str) -> String {
+    let (host, is_port) = match address.rsplit_once(':') {
+        Some((host, port)) => (host, port.parse::<u16>().is_ok()),
+        None => (address, false),
+    };
+    // The last group of an IPv6 address may look like a port.
+    let host = match is_port && address.parse::<IpAddr>().is_err() {
+        true => host,
+        false => address,
+    };
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    match bare.parse::<IpAddr>() {
+        Ok(ip) => format!("--ip {ip}"),
+        Err(_) => format!("--dns {bare}"),
     }
 }
 
@@ -157,5 +180,30 @@ fn remedy(fault: &CertificateError) -> &'static str {
         }
         CertificateError::Revoked => "use another one: berth certs issue",
         _ => "inspect it with berth certs show",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: what a sentence says about a certificate can be typed. Method: each way to write an address.
+    #[test]
+    fn the_option_is_the_one_of_the_address_and_has_no_port() {
+        for (address, option) in [
+            ("10.0.0.1:7100", "--ip 10.0.0.1"),
+            ("10.0.0.1", "--ip 10.0.0.1"),
+            ("[::1]:7100", "--ip ::1"),
+            ("[::1]", "--ip ::1"),
+            ("::1", "--ip ::1"),
+            ("fd00::7100", "--ip fd00::7100"),
+            ("m2.example:7300", "--dns m2.example"),
+            ("m2", "--dns m2"),
+        ] {
+            assert_eq!(naming(address), option, "{address}");
+            let fault = Error::InvalidCertificate(CertificateError::NotValidForName);
+            let sentence = of_server(&fault, address, None);
+            assert!(sentence.ends_with(option), "{sentence}");
+        }
     }
 }

@@ -483,7 +483,7 @@ fn servers_know_themselves(cluster: &Cluster) {
         &Answer::of(start("berth-scheduler", Some(&right), &elsewhere)),
         &[
             "does not name m1.example, by which others dial it",
-            "issue one with --dns or --ip",
+            "issue one with --dns m1.example",
         ],
     );
     let conductor = certs.files(Role::Conductor, "conductor-1");
