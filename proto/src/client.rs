@@ -14,6 +14,7 @@ mod dialer;
 mod election;
 pub mod members;
 pub mod own;
+mod registration;
 pub mod revoked;
 pub mod stored;
 
@@ -33,6 +34,7 @@ use crate::status;
 use berth_tls::Expected;
 pub use dialer::Dialer;
 use election::Election;
+pub use registration::NOT_A_SCHEDULER;
 
 /// How long a connection may take to be made.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -781,6 +783,46 @@ mod tests {
         let refusal = status::from_status(&answer.unwrap_err());
         assert!(refusal.message.contains("no answer in time"), "{refusal}");
         assert_eq!(refusal.reason, status::OUTCOME_UNKNOWN);
+    }
+
+    /// Goal: who registers learns at once that nothing answers, and later waits for schedulers that are
+    /// being started. Method: the number of attempts.
+    #[tokio::test]
+    async fn a_first_attempt_tries_each_endpoint_and_does_not_wait() {
+        let policy = Policy {
+            silence_max: Duration::from_millis(50),
+            wait_min: Duration::from_millis(1),
+            ..Policy::default()
+        };
+        let patient = SchedulerChannel::new(endpoints()).unwrap();
+        let patient = patient.with_policy(policy);
+        let count = async |scheduler: SchedulerChannel| {
+            let mut attempts = 0;
+            let call = |_| {
+                attempts += 1;
+                async { Err::<Response<()>, _>(Status::unavailable("refused")) }
+            };
+            let refusal = status::from_status(&scheduler.read(call).await.unwrap_err());
+            assert_eq!(refusal.reason, UNREACHABLE);
+            attempts
+        };
+        let all = endpoints().len();
+        assert_eq!(count(patient.clone().without_patience()).await, all);
+        assert!(count(patient).await > 2 * all);
+    }
+
+    #[test]
+    fn a_server_of_another_kind_is_named() {
+        let scheduler = SchedulerChannel::new(["http://a:7200"]).unwrap();
+        let refusal = scheduler.not_registered(&Status::unimplemented(""));
+        assert_eq!(refusal.reason, NOT_A_SCHEDULER);
+        assert_eq!(
+            refusal.message,
+            "the server at http://a:7200 is no scheduler"
+        );
+        assert!(refusal.hint.is_some());
+        let other = scheduler.not_registered(&Status::not_found("none"));
+        assert_eq!(other.message, "none");
     }
 
     /// Goal: a call that is given up is not reported as not executed while one of its attempts may

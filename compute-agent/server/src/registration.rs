@@ -17,7 +17,6 @@ use berth_proto::client::SchedulerChannel;
 use berth_proto::convert::{ResourceName as _, field};
 use berth_proto::host::v1 as wire;
 use berth_proto::host::v1::host_service_client::HostServiceClient;
-use berth_proto::status::from_status;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
@@ -185,7 +184,8 @@ impl Registration {
         loop {
             self.fencing.set_requested_limit(0);
             let sent_at = shell::now();
-            if self.register_once().await.is_ok() {
+            let scheduler = self.scheduler.clone();
+            if self.register_once(&scheduler).await.is_ok() {
                 self.record_heartbeat(sent_at, (None, None)).await;
                 return;
             }
@@ -200,6 +200,7 @@ impl Registration {
     /// The configuration takes away what VMs use.
     async fn register(&mut self) -> Result<Registered, Refusal> {
         let mut wait = WAIT_MIN;
+        let mut attempts = 0_u32;
         loop {
             let namespaces = self.namespaces.borrow_and_update().clone();
             if let Ok(topology) = pmem::with(&self.report.topology, namespaces) {
@@ -212,7 +213,13 @@ impl Registration {
                 self.report.regions = regions.borrow_and_update().clone();
             }
             let sent_at = shell::now();
-            match self.register_once().await {
+            // A wrong address is reported at once; one at which nothing listens yet is waited for later.
+            let scheduler = match attempts {
+                0 => self.scheduler.clone().without_patience(),
+                _ => self.scheduler.clone(),
+            };
+            attempts = attempts.saturating_add(1);
+            match self.register_once(&scheduler).await {
                 Ok(response) => {
                     self.grants.learn(response.grant_terms);
                     let promises_ms = self.report.self_fence_ms;
@@ -226,11 +233,12 @@ impl Registration {
                     });
                 }
                 Err(status) => {
-                    let refusal = from_status(&status);
+                    let refusal = scheduler.not_registered(&status);
                     if refusal.reason == NAMESPACE_IN_USE {
                         return Err(refusal);
                     }
-                    tracing::warn!(status = status.message(), "registration failed");
+                    let hint = refusal.hint.as_deref();
+                    tracing::warn!(%refusal, hint, "registration failed");
                 }
             }
             tokio::time::sleep(wait).await;
@@ -239,7 +247,10 @@ impl Registration {
     }
 
     /// Registers once. The promise is on record when this succeeds, and may be when it does not.
-    async fn register_once(&mut self) -> Result<wire::RegisterHostResponse, Status> {
+    async fn register_once(
+        &mut self,
+        scheduler: &SchedulerChannel,
+    ) -> Result<wire::RegisterHostResponse, Status> {
         self.report.self_fence_ms = self.promise().await;
         let request = wire::RegisterHostRequest {
             name: self.host.resource_name(),
@@ -247,7 +258,7 @@ impl Registration {
             request_id: Uuid::new_v4().to_string(),
         };
         self.is_unacknowledged = true;
-        let response = self.scheduler.call(|channel| {
+        let response = scheduler.call(|channel| {
             let request = request.clone();
             async move { HostServiceClient::new(channel).register_host(request).await }
         });

@@ -73,8 +73,11 @@ async fn keep_registered(scheduler: &Scheduler, service: &Service) {
 
 async fn register(scheduler: &Scheduler, service: &Service) {
     let mut wait = WAIT_MIN;
-    while let Err(refusal) = scheduler.register(service).await {
-        tracing::warn!(%refusal, "registration failed");
+    let mut is_first = true;
+    while let Err(refusal) = scheduler.register(service, is_first).await {
+        is_first = false;
+        let hint = refusal.hint.as_deref();
+        tracing::warn!(%refusal, hint, "registration failed");
         tokio::time::sleep(wait).await;
         wait = (wait * 2).min(WAIT_MAX);
     }

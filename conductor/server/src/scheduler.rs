@@ -703,13 +703,24 @@ impl Scheduler {
 
     // ---- report ----------------------------------------------------------------------------
 
-    pub(crate) async fn register(&self, service: &Service) -> Result<(), Refusal> {
+    /// Registers a conductor; the first attempt ends once each scheduler was tried.
+    pub(crate) async fn register(&self, service: &Service, is_first: bool) -> Result<(), Refusal> {
         let request = RegisterServiceRequest {
             service: Some(service.into()),
             request_id: String::new(),
         };
-        let answer = call!(self, ClusterServiceClient.register_service, request);
-        answer.map(|_| ()).map_err(refusal)
+        let patient = &self.channel;
+        let channel = match is_first {
+            true => patient.clone().without_patience(),
+            false => patient.clone(),
+        };
+        let registering = Self {
+            channel,
+            ..self.clone()
+        };
+        let answer = call!(registering, ClusterServiceClient.register_service, request);
+        let registered = answer.map(|_| ());
+        registered.map_err(|status| patient.not_registered(&status))
     }
 
     /// Returns the version up to which the replicated format is used.

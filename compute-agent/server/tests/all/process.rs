@@ -79,6 +79,57 @@ fn what_keeps_it_from_starting_is_status_1_with_the_cause() {
     }
 }
 
+/// Goal: an agent whose schedulers are another program, or nothing, says so in its first attempt. Method:
+/// another agent, and a port at which nothing listens.
+#[test]
+fn a_wrong_address_of_the_schedulers_is_reported() {
+    let directory = tempfile::tempdir().unwrap();
+    let machine = write(directory.path(), "machine.toml", MACHINE);
+    let start = |scheduler: &str| {
+        let mut command = agent();
+        command.args(["--name", "h1", "--driver", "sim", "--listen", "127.0.0.1:0"]);
+        command.args(["--scheduler", scheduler, "--machine-file", &machine]);
+        command.stderr(Stdio::piped()).spawn().unwrap()
+    };
+    // Returns the first line with this word.
+    let until = |lines: &mut BufReader<std::process::ChildStderr>, word: &str| {
+        let mut line = String::new();
+        while !line.contains(word) {
+            line.clear();
+            assert!(lines.read_line(&mut line).unwrap() > 0, "it ended");
+        }
+        line
+    };
+    let mut lost = start("127.0.0.1:1");
+    let mut lines = BufReader::new(lost.stderr.take().unwrap());
+    let serving = until(&mut lines, "serving");
+    let failed = until(&mut lines, "registration failed");
+    assert!(
+        failed.contains("no scheduler answers at http://127.0.0.1:1"),
+        "{failed}"
+    );
+    let address = serving.split_whitespace().find_map(|word| {
+        let at = word.find("127.0.0.1:")?;
+        let address = word[at..].trim_matches(|c: char| !c.is_ascii_digit());
+        Some(address.to_owned())
+    });
+    let address = address.expect("where it listens");
+    let mut misdirected = start(&address);
+    let mut lines = BufReader::new(misdirected.stderr.take().unwrap());
+    let failed = until(&mut lines, "registration failed");
+    for part in [
+        &*address,
+        "is no scheduler",
+        "name the schedulers with --scheduler",
+    ] {
+        assert!(failed.contains(part), "{part}: {failed}");
+    }
+    for child in [&mut lost, &mut misdirected] {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
+
 #[test]
 fn it_stops_when_it_is_told_to() {
     let directory = tempfile::tempdir().unwrap();
