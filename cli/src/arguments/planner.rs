@@ -50,8 +50,11 @@ pub struct Verify {
 /// Arguments of `berth score`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
-Less is better. The components are those of Ganeti's htools and further ones,
-all described in docs/balancing.md.")]
+The score is 0 where all hosts are equally full, and has no maximum: lower is
+better. Hosts that are filled unevenly make up less than 1 in most clusters.
+Each guest on a host without a proof of N+1 adds 1, and each on a host that is
+down, cordoned or fenced 20. With --text it is htools' score of the file.
+All components are described in docs/balancing.md.")]
 pub struct Score {
     /// File to evaluate instead of the cluster
     #[command(flatten)]
@@ -61,10 +64,10 @@ pub struct Score {
 /// Arguments of `berth balance`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
-Shows the moves, the gain of each, and the score before and after. Moves of
-one set run at the same time. With --execute they run as live migrations;
-before each set the plan is compared with the cluster, and the rest is skipped
-where they differ.
+Shows the moves, the gain of each, and the score before and after, where 0 is
+best and lower is better (berth help score). Moves of one set run at the same
+time. With --execute they run as live migrations; before each set the plan is
+compared with the cluster, and the rest is skipped where they differ.
 Examples:
   berth balance
   berth balance --execute

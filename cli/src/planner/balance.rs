@@ -20,7 +20,7 @@ use berth_proto::scheduler::v1::GetVmRequest;
 use berth_proto::scheduler::v1::scheduler_service_client::SchedulerServiceClient;
 use serde_json::json;
 
-use super::{number, text};
+use super::{SCALE, number, text};
 use crate::arguments::Balance;
 use crate::session::{Session, not_begun, request_id, resource, short};
 use crate::{output, progress, read};
@@ -95,7 +95,7 @@ fn show(plan: &PlanBalanceResponse) {
         score.as_ref().map_or(0.0, |score| score.total)
     };
     output::print(format!(
-        "score {} -> {} with {} moves; {}",
+        "score {} -> {} with {} moves ({SCALE}); {}",
         number(total(&plan.before)),
         number(total(&plan.after)),
         plan.moves.len(),
@@ -197,7 +197,10 @@ async fn execute(
             return Err(differs(format!("vm {vm} was not moved")).into());
         }
     }
-    output::message(format!("score is {}", number(score(session).await?)));
+    output::message(format!(
+        "score is {} ({SCALE})",
+        number(score(session).await?)
+    ));
     Ok(())
 }
 

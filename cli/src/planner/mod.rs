@@ -22,6 +22,9 @@ pub mod verify;
 #[error("not every failure would be survived, or memory is given away beyond its ratio")]
 pub struct Unhealthy;
 
+/// What a score means, where one is shown to people.
+const SCALE: &str = "0 is even, lower is better";
+
 /// Returns a score as people read it.
 fn number(score: f64) -> String {
     format!("{score:.4}")

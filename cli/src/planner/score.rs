@@ -4,7 +4,7 @@ use berth_proto::planner::v1::planner_service_client::PlannerServiceClient;
 use berth_proto::planner::v1::{GetScoreRequest, Score as Wire};
 use serde_json::json;
 
-use super::{number, text};
+use super::{SCALE, number, text};
 use crate::arguments::Score;
 use crate::session::{Session, short};
 use crate::{output, read};
@@ -39,7 +39,7 @@ pub async fn run(session: &Session, args: Score) -> anyhow::Result<()> {
     }
     let head = ["component", "value", "weight", "counts"];
     output::table(head, rows, "there are no components");
-    output::print(format!("score {}", number(score.total)));
+    output::print(format!("score {}: {SCALE}", number(score.total)));
     if let Some(missing) = missing(&response.unreported_hosts) {
         output::message(missing);
     }

@@ -8,7 +8,7 @@ use berth_ganeti::model::{Cluster, GroupIndex, Placement, RatioSource};
 use berth_ganeti::score::{COMPONENTS, Score};
 use serde_json::json;
 
-use super::super::number;
+use super::super::{SCALE, number};
 use super::load::load;
 use crate::arguments::Balance;
 use crate::output;
@@ -73,7 +73,7 @@ pub fn balance(session: &Session, args: &Balance) -> anyhow::Result<()> {
     }
     show(&mut before, group, &plan)?;
     let (from, to) = (number(scores.0), number(scores.1));
-    output::print(format!("score {from} before, {to} after"));
+    output::print(format!("score {from} before, {to} after ({SCALE})"));
     if !left.is_empty() {
         let (count, names) = (left.len(), left.join(", "));
         output::print(format!("{count} left on offline nodes: {names}"));
@@ -111,7 +111,15 @@ fn show(cluster: &mut Cluster, group: GroupIndex, plan: &Plan) -> anyhow::Result
             why,
         ]);
     }
-    let head = ["set", "instance", "from", "to", "kind", "score", "because"];
+    let head = [
+        "set",
+        "instance",
+        "from",
+        "to",
+        "kind",
+        "score after",
+        "because",
+    ];
     output::table(head, rows, "no move gains enough");
     Ok(())
 }

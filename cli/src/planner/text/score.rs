@@ -4,7 +4,7 @@ use berth_ganeti::model::RatioSource;
 use berth_ganeti::score::{COMPONENTS, Score};
 use serde_json::{Map, json};
 
-use super::super::number;
+use super::super::{SCALE, number};
 use super::load::load;
 use crate::arguments;
 use crate::output;
@@ -38,6 +38,6 @@ pub fn score(session: &Session, args: &arguments::Score) -> anyhow::Result<()> {
     });
     let head = ["component", "value", "weight", "counts"];
     output::table(head, rows.collect(), "there are no components");
-    output::print(format!("score {}", number(score.total)));
+    output::print(format!("score {}: {SCALE}", number(score.total)));
     Ok(())
 }
