@@ -9,6 +9,8 @@
 //! Invariant: standard output carries data and nothing else; progress, hints and errors go to
 //! standard error. No text of others adds a line, or reaches the terminal as a command.
 
+mod layout;
+
 use std::fmt;
 use std::io::{self, IsTerminal as _, StdoutLock, Write as _};
 use std::time::Duration;
@@ -17,7 +19,6 @@ use anyhow::Context as _;
 use berth_domain::refusal::Refusal;
 use berth_process::terminal::{escape, escape_json};
 use berth_proto::status::name_of;
-use comfy_table::{ContentArrangement, Table, presets};
 use serde::Serialize;
 use serde_json::json;
 
@@ -247,35 +248,31 @@ pub fn names(
     Ok(())
 }
 
-/// Returns rows below a head, a line each.
+/// Returns rows below a head: a line each, where the terminal is wide enough.
 #[must_use]
 pub fn rendered<const N: usize>(head: [&str; N], rows: Vec<[String; N]>) -> Lines {
-    let mut table = Table::new();
-    table
-        .load_preset(presets::NOTHING)
-        .set_header(head.map(str::to_uppercase));
-    if io::stdout().is_terminal() {
-        table.set_content_arrangement(ContentArrangement::Dynamic);
+    let cells = |row: [String; N]| row.map(|cell| escape(&cell).into_owned());
+    let rows: Vec<[String; N]> = rows.into_iter().map(cells).collect();
+    let head = head.map(str::to_uppercase);
+    Lines(layout::table(&head, &rows, width()))
+}
+
+/// Returns the width of the terminal on which standard output is shown; nothing for a pipe, or for a terminal
+/// that does not state its width.
+fn width() -> Option<usize> {
+    if !io::stdout().is_terminal() {
+        return None;
     }
-    for row in rows {
-        table.add_row(row.iter().map(|cell| escape(cell)));
-    }
-    // Columns keep their place: only what the preset puts before the first one is cut.
-    let mut lines = Lines::new();
-    for line in table.to_string().lines() {
-        lines.push(line.strip_prefix(' ').unwrap_or(line).trim_end());
-    }
-    lines
+    let (columns, _) = ratatui::crossterm::terminal::size().ok()?;
+    Some(usize::from(columns)).filter(|columns| *columns > 0)
 }
 
 /// Prints names with values, one a line.
 pub fn fields(fields: &[(&str, String)]) {
-    let width = fields.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-    let mut lines = Lines::new();
-    for (name, value) in fields {
-        lines.push(format!("{name:<width$}  {value}").trim_end());
-    }
-    print(lines);
+    let values: Vec<_> = fields.iter().map(|(_, value)| escape(value)).collect();
+    let names = fields.iter().map(|(name, _)| *name);
+    let pairs: Vec<(&str, &str)> = names.zip(values.iter().map(|value| &**value)).collect();
+    print(Lines(layout::fields(&pairs, width())));
 }
 
 /// Renders a refusal for programs: one line of JSON.

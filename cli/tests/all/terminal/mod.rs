@@ -14,6 +14,7 @@ mod commands;
 mod programs;
 mod server;
 mod shape;
+mod tables;
 
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
