@@ -72,6 +72,16 @@ impl Small {
         Answer::of(command)
     }
 
+    /// Runs `berth` as people do, whatever comes of it.
+    #[track_caller]
+    #[must_use]
+    pub fn shown(&self, words: &[&str]) -> Answer {
+        let mut command = self.programs.command("berth");
+        command.args(["--scheduler", &self.schedulers]);
+        command.args(words);
+        Answer::of(command)
+    }
+
     /// Runs `berth`, which succeeds, and returns the JSON that it printed, if any.
     ///
     /// # Panics

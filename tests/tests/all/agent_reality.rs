@@ -4,7 +4,7 @@
 //! Method: real processes on loopback with simulated hypervisors, to which a file tells what happens
 //! that nobody asked for; asked by the real command.
 
-use berth_tests::processes::{Cluster, Host, eventually, verdict};
+use berth_tests::processes::{Answer, Cluster, Host, eventually, verdict};
 use serde_json::Value;
 
 use crate::PROGRAMS;
@@ -67,6 +67,47 @@ fn what_hypervisors_have_is_compared_with_what_is_claimed() {
     cluster.run(&["vm", "delete", "a"]);
     cluster.run(&["vm", "delete", "b"]);
     verdict::holds(&cluster);
+}
+
+/// Goal: what was wrong with a guest is shown no more once a command that starts it has succeeded. Method:
+/// each way in which a guest ends by itself, with each such command; what people see of it.
+#[test]
+fn a_start_that_worked_shows_nothing_wrong() {
+    let cluster = cluster();
+    let _ = cluster.boot("a", "pinned", "h1");
+    let table = |arguments: &[&str]| {
+        let mut command = cluster.programs.command("berth");
+        command.args(["--scheduler", &cluster.addresses()]);
+        command.args(arguments);
+        Answer::of(command).with_status(0).stdout
+    };
+    let starts: [&[&str]; 4] = [
+        &["vm", "start", "a"],
+        &["vm", "reboot", "a", "--hard"],
+        &["vm", "rebuild", "a"],
+        &["vm", "migrate", "a", "--cold"],
+    ];
+    for (ends, absence) in [
+        ("crash", "Stopped"),
+        ("shutdown", "ShutDown"),
+        ("lose", "Missing"),
+    ] {
+        for start in starts {
+            let at = cluster.json(&["vm", "show", "a"])["vm"]["host"].clone();
+            cluster.happens(at.as_str().expect("a host"), &format!("{ends} a"));
+            is_told(&cluster, "a", &absence.into());
+            let marked = table(&["vm", "list"]);
+            assert!(marked.contains("ACTIVE, guest "), "{ends}: {marked}");
+            let shown = table(start);
+            let all = [shown, table(&["vm", "show", "a"]), table(&["vm", "list"])];
+            for text in &all {
+                let is_well = text.contains("ACTIVE") && !text.contains(", guest ");
+                assert!(is_well, "{ends}, {start:?}: {text}");
+            }
+        }
+    }
+    verdict::holds(&cluster);
+    verdict::runs_what_is_claimed(&cluster);
 }
 
 /// Goal: a host is proven dead by its fence command and by nobody's word while it is heard of; it

@@ -110,6 +110,40 @@ fn a_resize_is_confirmed_or_reverted() {
     assert_eq!(world.claims("a"), ["Active"]);
 }
 
+/// Goal: while a VM is RESIZED people see which of its claims is on the host that it left, and what empties
+/// that host.
+#[test]
+fn a_resized_vm_shows_where_it_came_from_and_how_to_keep_it() {
+    let world = World::with_hosts(2);
+    let from = text(&world.boot("a", &[])["vm"]["host"]);
+    let to = text(&world.done(&["vm", "resize", "a", "--flavor", "large"])["vm"]["host"]);
+    assert_ne!(from, to);
+    let shown = world.shown(&["vm", "show", "a"]).with_status(0).stdout;
+    let claims = shown.split("\nclaim ").skip(1);
+    let sides: Vec<(bool, bool)> = claims
+        .map(|claim| {
+            (
+                claim.contains("on the source of"),
+                claim.contains(&format!(" on {from}, ")),
+            )
+        })
+        .collect();
+    assert_eq!(sides, [(true, true), (false, false)], "{shown}");
+    for (host, owner) in [
+        (&from, "a (HELD, kept by migration "),
+        (&to, "a (ACTIVE, NUMA node"),
+    ] {
+        let shown = world.shown(&["host", "show", host]).with_status(0).stdout;
+        assert!(shown.contains(owner), "{host}: {shown}");
+    }
+    let drain = world
+        .shown(&["host", "drain", &from, "--validate-only"])
+        .with_status(1);
+    let _ = drain.saying(&["hint for a: `berth vm confirm-resize a` releases the claim"]);
+    let state = world.refused(&["host", "drain", &from, "--validate-only"]);
+    assert_eq!(text(&state["reason"]), "VMS_STAY", "{state:#}");
+}
+
 #[test]
 fn a_resize_that_fits_nowhere_is_refused_and_explained_and_changes_nothing() {
     let world = World::with_hosts(1);
@@ -148,7 +182,7 @@ fn a_shelved_vm_gives_its_host_back_and_finds_another() {
     assert!(world.claims("a").is_empty());
     for refused in [&["vm", "migrate", "a"][..], &["vm", "shelve", "a"]] {
         let refused = world.refused(refused);
-        assert!(text(&refused["message"]).contains("Shelved"), "{refused:#}");
+        assert!(text(&refused["message"]).contains("SHELVED"), "{refused:#}");
     }
     world.done(&["host", "cordon", &host]);
     let back = world.done(&["vm", "unshelve", "a"]);
