@@ -99,13 +99,21 @@ fn archive() -> PathBuf {
 
 /// Looks for what it takes.
 pub(super) fn prerequisites() -> Result<(), Missing> {
-    match archive().is_file() {
+    let path = archive();
+    if !path.is_file() {
+        let reason = format!("there is no Debian to boot at {}", path.display());
+        return Err(Missing::package(reason));
+    }
+    let mut mount = Command::new("unshare");
+    let mount = mount.args(["--mount", "mount", "-t", "cgroup2", "cgroup2", "/mnt"]);
+    let mounted = mount.stdin(Stdio::null()).stderr(Stdio::null()).status();
+    match mounted.is_ok_and(|status| status.success()) {
         true => Ok(()),
-        false => {
-            let path = archive();
-            let reason = format!("there is no Debian to boot at {}", path.display());
-            Err(Missing::package(reason))
-        }
+        // In a container that keeps them for itself nothing that is installed helps.
+        false => Err(Missing {
+            is_required: false,
+            ..Missing::new("control groups cannot be mounted on this machine")
+        }),
     }
 }
 
