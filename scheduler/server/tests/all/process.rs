@@ -91,7 +91,10 @@ async fn every_usual_signal_stops_it_in_order() {
     used_directory(&used).await;
     for signal in ["-TERM", "-INT", "-HUP"] {
         let address = &addresses(1)[0];
-        let process = Process::spawn(&used, address, &[]);
+        // The tests may have been started to outlive their terminal.
+        let mut command = Command::new("env");
+        command.arg("--default-signal=HUP").arg(PROGRAM);
+        let process = Process::run(command, &used, address, &[]);
         voters(address, 1).await;
         assert_eq!(process.stop(signal).await, "", "{signal}");
     }
