@@ -364,6 +364,8 @@ impl SchedulerChannel {
         let mut route = Route::new(self.policy);
         let mut address = self.current();
         let mut election = Election::default();
+        // Servers of another kind, and the one that was last named as the leader.
+        let (mut others, mut hinted) = (BTreeSet::new(), None);
         let mut last = None;
         let mut in_doubt = false;
         for _ in 0..self.policy.attempts_max.max(1) {
@@ -396,6 +398,34 @@ impl SchedulerChannel {
                     self.lock().current = address;
                     return Ok(Err(status));
                 }
+                // A member has named it as the leader: a scheduler of an earlier build.
+                Follow::OtherKind if hinted.as_ref() == Some(&address) => {
+                    self.lock().current = address;
+                    return Ok(Err(status));
+                }
+                Follow::OtherKind => {
+                    others.insert(address.clone());
+                    let endpoints = self.endpoints();
+                    let may_know = |one: &String| !others.contains(one) && !silent.has(one);
+                    if !silent.answered && !endpoints.iter().any(may_know) {
+                        // The next call begins where this one did not end.
+                        self.lock().current = address;
+                        self.move_on();
+                        if in_doubt {
+                            let refusal = status::from_status(&status);
+                            return Err(GivenUp { refusal, in_doubt });
+                        }
+                        return Ok(Err(status));
+                    }
+                    hinted = None;
+                    let (next, wait) = route.next(None, &address, &endpoints);
+                    address = next;
+                    if Instant::now() + wait >= deadline {
+                        break;
+                    }
+                    tokio::time::sleep(wait).await;
+                    continue;
+                }
                 Follow::Elsewhere(hint) => hint,
             };
             // Further members may be learnt while this call is repeated.
@@ -407,12 +437,14 @@ impl SchedulerChannel {
             if silent.is_of_all(&endpoints) && started.elapsed() >= self.policy.silence_max {
                 break;
             }
+            hinted.clone_from(&hint);
             let (next, wait) = route.next(hint, &address, &endpoints);
             address = next;
             if Instant::now() + wait >= deadline {
                 break;
             }
             if let Some(leader) = self.pause(wait, &mut election).await {
+                hinted = Some(leader.clone());
                 address = leader;
             }
         }
@@ -547,6 +579,10 @@ impl Silent {
         self.answered |= !is_unanswered(status);
     }
 
+    fn has(&self, endpoint: &str) -> bool {
+        self.tried.contains(endpoint)
+    }
+
     fn is_of_all(&self, endpoints: &[String]) -> bool {
         !self.answered && endpoints.iter().all(|one| self.tried.contains(one))
     }
@@ -558,6 +594,8 @@ enum Follow {
     Answered,
     /// It was refused by one of another cluster than it is for.
     OtherCluster,
+    /// What answered does not know the method: a server of another kind, or a scheduler of an earlier build.
+    OtherKind,
     /// It is to be repeated, with the leader's address if that is known.
     Elsewhere(Option<String>),
 }
@@ -565,6 +603,9 @@ enum Follow {
 fn follow(status: &Status) -> Follow {
     if is_unanswered(status) {
         return Follow::Elsewhere(None);
+    }
+    if status.code() == tonic::Code::Unimplemented && status::refusal_of(status).is_none() {
+        return Follow::OtherKind;
     }
     if status.code() != tonic::Code::Unavailable {
         return Follow::Answered;
@@ -809,6 +850,46 @@ mod tests {
         let all = endpoints().len();
         assert_eq!(count(patient.clone().without_patience()).await, all);
         assert!(count(patient).await > 2 * all);
+    }
+
+    /// Goal: an address of another program beside right ones keeps no call from a scheduler, wherever it stands
+    /// and whatever was called before; alone, and where no scheduler knows the method, the answer is its.
+    #[tokio::test]
+    async fn a_server_of_another_kind_is_passed_over() {
+        for wrong in 0..3 {
+            let scheduler = SchedulerChannel::new(endpoints()).unwrap();
+            for _ in 0..4 {
+                let attempts = std::cell::Cell::new(0);
+                let call = |_| {
+                    let is_wrong = scheduler_at(&scheduler, attempts.get()) == wrong;
+                    attempts.set(attempts.get() + 1);
+                    async move {
+                        match is_wrong {
+                            true => Err(Status::unimplemented("")),
+                            false => Ok(Response::new(())),
+                        }
+                    }
+                };
+                assert!(scheduler.read(call).await.is_ok(), "{wrong}");
+                assert!(attempts.get() <= 2, "{wrong}");
+            }
+        }
+        let scheduler = SchedulerChannel::new(endpoints()).unwrap();
+        let mut attempts = 0;
+        let call = |_| {
+            attempts += 1;
+            async { Err::<Response<()>, _>(Status::unimplemented("")) }
+        };
+        let status = scheduler.read(call).await.unwrap_err();
+        assert_eq!(status.code(), tonic::Code::Unimplemented);
+        assert_eq!(attempts, endpoints().len());
+    }
+
+    /// Returns the place of the endpoint of an attempt, counted from 0: they are tried in order.
+    fn scheduler_at(scheduler: &SchedulerChannel, attempt: usize) -> usize {
+        let current = scheduler.current();
+        let first = endpoints().iter().position(|one| *one == current);
+        (first.unwrap_or(0) + attempt) % endpoints().len()
     }
 
     #[test]

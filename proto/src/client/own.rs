@@ -76,7 +76,7 @@ impl SchedulerChannel {
         Fut: Future<Output = Result<Response<T>, Status>>,
     {
         let mut silent = Silent::default();
-        let mut last = None;
+        let (mut last, mut other) = (None, None);
         for address in self.endpoints_from_current() {
             let channel = self.member_channel_to(&address);
             let channel = channel.map_err(|status| status::from_status(&status))?;
@@ -97,6 +97,11 @@ impl SchedulerChannel {
                             last = Some(status);
                             continue;
                         }
+                        // Another one may be a scheduler.
+                        Follow::OtherKind => {
+                            other.get_or_insert((status, address));
+                            continue;
+                        }
                         Follow::Answered => {}
                     }
                     let staleness = Staleness::read(status.metadata());
@@ -110,7 +115,14 @@ impl SchedulerChannel {
                 staleness,
             });
         }
-        Err(self.exhausted(last, &silent))
+        match other {
+            Some((status, address)) => Ok(OwnAnswer {
+                answer: Err(status),
+                address,
+                staleness: None,
+            }),
+            None => Err(self.exhausted(last, &silent)),
+        }
     }
 
     /// Returns all endpoints, the current one first.
