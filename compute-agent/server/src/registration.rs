@@ -33,6 +33,9 @@ use crate::signals::Newest;
 use crate::volumes;
 use crate::watchdog::Standing;
 
+/// The least time that a member has to answer a report.
+const ANSWER_MIN: Duration = Duration::from_secs(1);
+
 /// The services that health checks may name, and the empty name for the whole.
 const SERVICES: [&str; 2] = ["", "berth.agent.v1.ComputeAgentService"];
 /// The waits between attempts.
@@ -134,7 +137,7 @@ impl Registration {
             while !self.is_outdated() && (!is_refused || reports < HEARTBEATS_PER_RETRY) {
                 tokio::time::sleep(interval).await;
                 reports += u32::from(is_refused);
-                match self.send_heartbeat().await {
+                match self.send_heartbeat(interval).await {
                     Ok(Some(next)) => {
                         self.metrics.heartbeat(Heartbeat::Acknowledged);
                         interval = next;
@@ -354,7 +357,12 @@ impl Registration {
     }
 
     /// Returns when to report next; nothing when the scheduler does not know this run.
-    async fn send_heartbeat(&mut self) -> Result<Option<Duration>, Status> {
+    ///
+    /// A member that does not answer, as a leader that hangs, has the time between two reports for its first
+    /// answer, and a quarter more for each further attempt, as one that is only slow needs: guests are not to be
+    /// stopped because of it while another one leads. The others still name it until they have elected one.
+    async fn send_heartbeat(&mut self, interval: Duration) -> Result<Option<Duration>, Status> {
+        let mut patience = interval.max(ANSWER_MIN);
         let request = wire::ReportHostRequest {
             name: self.host.resource_name(),
             incarnation: self.report.incarnation.to_string(),
@@ -366,7 +374,14 @@ impl Registration {
             .scheduler
             .call(|channel| {
                 let request = request.clone();
-                async move { HostServiceClient::new(channel).report_host(request).await }
+                let within = patience;
+                patience = patience * 5 / 4;
+                async move {
+                    let mut client = HostServiceClient::new(channel);
+                    let answer = tokio::time::timeout(within, client.report_host(request));
+                    let silent = |_| Err(Status::unavailable("no answer in time"));
+                    answer.await.unwrap_or_else(silent)
+                }
             })
             .await?;
         self.grants.learn(response.grant_terms);
