@@ -17,10 +17,9 @@ pub(crate) fn without_scheme(address: &str) -> &str {
 /// Returns the address with a scheme.
 pub(crate) fn url(dialer: &Dialer, address: &str) -> String {
     let address = address.trim();
-    if address.contains("://") {
-        address.to_owned()
-    } else {
-        dialer.url(&with_port(address))
+    match address.split_once("://") {
+        Some((scheme, host)) => format!("{scheme}://{}", with_port(host)),
+        None => dialer.url(&with_port(address)),
     }
 }
 
@@ -63,7 +62,10 @@ mod tests {
             ("[::1]", "http://[::1]:7100"),
             ("[::1]:7200", "http://[::1]:7200"),
             ("m1:7200", "http://m1:7200"),
-            ("http://m1", "http://m1"),
+            ("http://m1", "http://m1:7100"),
+            ("https://[::1]", "https://[::1]:7100"),
+            ("http://m1:7200", "http://m1:7200"),
+            ("http://", "http://"),
         ] {
             assert_eq!(url(&dialer, address), expected, "{address}");
         }

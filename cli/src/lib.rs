@@ -21,7 +21,7 @@
 //! | [`watch`], [`audit`] | changes as they happen; which principal requested them |
 //! | [`top`] | the cluster on the whole screen, as it changes |
 //! | [`history`] | what became of a VM or a host |
-//! | [`progress`] | what is shown while an operation runs |
+//! | [`progress`], [`failure`] | what is shown while an operation runs, and that it has failed |
 //! | [`mod@fit`] | would it fit? without any cluster |
 //! | [`draw`] | pictures of topologies |
 //! | [`output`] | tables, JSON, refusals |
@@ -48,6 +48,7 @@ pub mod demo;
 pub mod dev;
 pub mod drained;
 pub mod draw;
+pub mod failure;
 pub mod files;
 pub mod fit;
 pub mod flavor;
@@ -290,6 +291,7 @@ fn fail(error: &anyhow::Error, format: Format) -> ExitCode {
         ))),
     }
     ExitCode::from(match refusal {
+        Some(_) if error.is::<failure::Failed>() => EXIT_REFUSED,
         Some(refusal) if refusal.code == Code::Unavailable => EXIT_UNREACHABLE,
         Some(refusal) if refusal.reason == placement::SIDES_DIFFER => EXIT_DIFFERENT,
         Some(_) if misuse.is_some() => EXIT_USAGE,

@@ -22,6 +22,7 @@ use tonic::Streaming;
 
 use crate::arguments::Migration as Verb;
 use crate::bar::Bar;
+use crate::failure::failed;
 use crate::session::{
     STREAM_BROKEN, Session, ended, not_begun, read_all, request_id, resource, short,
 };
@@ -130,7 +131,7 @@ fn outcome(migration: Migration) -> anyhow::Result<()> {
         Refusal::new(Code::Aborted, "MIGRATION_FAILED", message)
     };
     let refusal = migration.error.clone().unwrap_or_else(without_reason);
-    Err(refusal.into())
+    Err(failed(refusal))
 }
 
 /// Reports what follows from a request to end a migration.

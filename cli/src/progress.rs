@@ -10,6 +10,7 @@ use berth_proto::operation::v1::operation_service_client::OperationServiceClient
 use tonic::Streaming;
 
 use crate::bar::Bar;
+use crate::failure::failed;
 use crate::session::{Session, resource, short, unknown_end};
 use crate::{drained, migration, output, read};
 
@@ -25,7 +26,7 @@ const WAIT_SECONDS: i64 = 1;
 pub async fn follow(session: &Session, name: &str) -> anyhow::Result<Operation> {
     let operation = until_end(session, name).await?;
     match &operation.outcome {
-        Some(Outcome::Failed(refusal)) => Err(refusal.clone().into()),
+        Some(Outcome::Failed(refusal)) => Err(failed(refusal.clone())),
         Some(Outcome::Succeeded) | None => Ok(operation),
     }
 }
