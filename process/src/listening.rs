@@ -127,12 +127,15 @@ pub fn check_listen(
     example: &str,
     faults: &mut Vec<String>,
 ) -> Option<SocketAddr> {
-    let resolved = text.to_socket_addrs();
-    let Some(address) = resolved.ok().and_then(|mut all| all.next()) else {
-        faults.push(format!(
-            "{key} = {text:?} is not an address to listen on, as {example}"
-        ));
-        return None;
+    let address = match resolve(text) {
+        Ok(address) => address,
+        Err(why) => {
+            faults.push(match is_host_port(text) {
+                true => format!("{key} = {text:?}: the name cannot be resolved: {why}"),
+                false => format!("{key} = {text:?} is not an address to listen on, as {example}"),
+            });
+            return None;
+        }
     };
     if !address.ip().is_loopback() && !insecure {
         faults.push(format!(
@@ -142,6 +145,12 @@ pub fn check_listen(
         ));
     }
     Some(address)
+}
+
+/// Returns the first address of a name with a port.
+fn resolve(text: &str) -> io::Result<SocketAddr> {
+    let first = text.to_socket_addrs()?.next();
+    first.ok_or_else(|| io::Error::other("it has no address"))
 }
 
 /// Adds a fault if the value of a key could not be an address that others dial.
