@@ -16,6 +16,7 @@ pub mod members;
 pub mod own;
 mod registration;
 pub mod revoked;
+mod route;
 pub mod stored;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,6 +36,7 @@ use berth_tls::Expected;
 pub use dialer::Dialer;
 use election::Election;
 pub use registration::NOT_A_SCHEDULER;
+use route::Route;
 
 /// How long a connection may take to be made.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -642,47 +644,6 @@ fn is_dialable(authority: &Authority) -> bool {
             // A user stands before it.
             None => false,
         }
-}
-
-/// Where the attempts of one call go. Hints are followed at once, but only so often in a row: two
-/// members that name each other must not make a busy loop.
-struct Route {
-    /// How many attempts have gone by since the last wait.
-    hops: usize,
-    wait: Duration,
-    policy: Policy,
-}
-
-impl Route {
-    fn new(policy: Policy) -> Self {
-        Self {
-            hops: 0,
-            wait: policy.wait_min,
-            policy,
-        }
-    }
-
-    /// Returns the next address and how long to wait before.
-    fn next(
-        &mut self,
-        hint: Option<String>,
-        failed: &str,
-        endpoints: &[String],
-    ) -> (String, Duration) {
-        let address = hint.unwrap_or_else(|| {
-            let position = endpoints.iter().position(|e| e == failed);
-            endpoints[position.map_or(0, |p| (p + 1) % endpoints.len())].clone()
-        });
-        self.hops += 1;
-        // A round, after which it waits, are as many as there are endpoints.
-        if self.hops < endpoints.len().max(2) && address != failed {
-            return (address, Duration::ZERO);
-        }
-        self.hops = 0;
-        let wait = self.wait;
-        self.wait = (wait * 2).min(self.policy.wait_max);
-        (address, wait)
-    }
 }
 
 #[cfg(test)]
