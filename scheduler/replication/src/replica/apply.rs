@@ -78,6 +78,9 @@ impl<M: Machine> Replica<M> {
                 &decoded
             }
         };
+        if machine.patience() > 1 {
+            self.patient_until = entry.index;
+        }
         let applied = machine.apply(entry.index, command);
         self.follow_rows(&applied.changes);
         self.unchecked_commands += 1;

@@ -89,6 +89,8 @@ pub struct Replica<M: Machine> {
     /// Commands applied since hashes were last compared.
     unchecked_commands: u64,
     ticks: u64,
+    /// The last entry that was applied to a state of patience.
+    patient_until: u64,
     /// Why this replica must not go on. Nothing is taken from other members any more.
     stopped: Option<Fatal>,
     out: Effects<M>,
@@ -145,6 +147,7 @@ impl<M: Machine> Replica<M> {
             checkpoint_under_way: false,
             unchecked_commands: 0,
             ticks: 0,
+            patient_until: 0,
             stopped: None,
             out: Effects::default(),
         };

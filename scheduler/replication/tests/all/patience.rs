@@ -99,3 +99,28 @@ fn it_ends_with_the_state() {
     pass_for(&mut trio, &[1], 10 * TIMEOUT);
     assert!(!replica(&mut trio, 1).role().deciding, "it leads alone");
 }
+
+/// Goal: a leader waits for followers that apply the command which ended such a state, and no longer. Method: the
+/// followers are busy from the moment when they learn that the command is committed.
+#[test]
+fn a_leader_waits_for_followers_that_apply_the_last_command() {
+    for (patience, stays) in [(1, false), (20, true)] {
+        let mut trio = group(patience);
+        let leader = replica(&mut trio, 1);
+        let command = set("patience", 1);
+        leader.propose(Ticket(1_001), command).expect("it leads");
+        let committed = replica(&mut trio, 1).position().index + 1;
+        while replica(&mut trio, 1).position().index < committed {
+            assert!(trio.work_once(), "it does not commit");
+        }
+        pass_for(&mut trio, &[1], 10 * TIMEOUT);
+        let leads = replica(&mut trio, 1).role().deciding;
+        assert_eq!(leads, stays, "patience {patience}");
+        if stays {
+            // They answer, and are waited for no more.
+            trio.pass(4);
+            pass_for(&mut trio, &[1], 10 * TIMEOUT);
+            assert!(!replica(&mut trio, 1).role().deciding, "it leads alone");
+        }
+    }
+}

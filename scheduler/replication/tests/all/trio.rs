@@ -104,27 +104,29 @@ impl Trio {
 
     /// Lets every member work and delivers what they send, until nothing moves.
     pub(crate) fn settle(&mut self) {
-        loop {
-            let mut messages: Vec<Message> = Vec::new();
-            let ids: Vec<u64> = self.running.keys().copied().collect();
-            for id in ids {
-                match self.work(id) {
-                    Ok(sent) => messages.extend(sent),
-                    Err(fatal) => {
-                        self.kill(id);
-                        self.stopped.insert(id, fatal);
-                    }
-                }
-            }
-            if messages.is_empty() {
-                return;
-            }
-            for message in messages {
-                if let Some(to) = self.running.get_mut(&message.to) {
-                    to.replica.step(message);
+        while self.work_once() {}
+    }
+
+    /// Lets every member work, and then delivers what they send; returns whether they sent anything.
+    pub(crate) fn work_once(&mut self) -> bool {
+        let mut messages: Vec<Message> = Vec::new();
+        let ids: Vec<u64> = self.running.keys().copied().collect();
+        for id in ids {
+            match self.work(id) {
+                Ok(sent) => messages.extend(sent),
+                Err(fatal) => {
+                    self.kill(id);
+                    self.stopped.insert(id, fatal);
                 }
             }
         }
+        let has_sent = !messages.is_empty();
+        for message in messages {
+            if let Some(to) = self.running.get_mut(&message.to) {
+                to.replica.step(message);
+            }
+        }
+        has_sent
     }
 
     fn work(&mut self, id: u64) -> Result<Vec<Message>, Fatal> {
