@@ -12,7 +12,7 @@ use tonic::codegen::http::{Request, Response};
 use tonic_types::StatusExt as _;
 use tower_service::Service;
 
-use super::{audit, authorize};
+use super::{ON_BEHALF_OF, OnBehalfOf, audit, authorize, authorize_for};
 
 /// Records a refusal in the audit of the log.
 fn record(peer: Option<&Peer>, path: &str, refused: &Status) {
@@ -27,6 +27,17 @@ fn record(peer: Option<&Peer>, path: &str, refused: &Status) {
     };
     let reason = refused.get_details_error_info().map(|info| info.reason);
     audit::refused(&line, &reason.unwrap_or_default());
+}
+
+/// Authorizes a request; returns the operator whom a scheduler makes it for, if one does.
+fn check(request: &Request<Body>) -> Result<Option<OnBehalfOf>, Status> {
+    let peer = request.extensions().get::<Peer>();
+    let (path, now) = (request.uri().path(), identity::now());
+    let named = request.headers().get(ON_BEHALF_OF);
+    match named.and_then(|named| named.to_str().ok()) {
+        Some(named) => authorize_for(peer, path, named, now),
+        None => authorize(peer, path, now).map(|()| None),
+    }
 }
 
 /// Puts the access table in front of a server.
@@ -74,10 +85,17 @@ where
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        if self.authenticated {
-            let peer = request.extensions().get::<Peer>();
-            if let Err(refused) = authorize(peer, request.uri().path(), identity::now()) {
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        if !self.authenticated {
+            return Either::Right(self.inner.call(request));
+        }
+        match check(&request) {
+            Ok(None) => {}
+            Ok(Some(operator)) => {
+                request.extensions_mut().insert(operator);
+            }
+            Err(refused) => {
+                let peer = request.extensions().get::<Peer>();
                 record(peer, request.uri().path(), &refused);
                 return Either::Left(ready(Ok(refused.into_http())));
             }

@@ -39,8 +39,14 @@ pub const NO_CERTIFICATE: &str = "NO_CERTIFICATE";
 /// The reason of a refusal because no program of this version has the method.
 pub const UNKNOWN_METHOD: &str = "UNKNOWN_METHOD";
 
-/// The metadata key in which a conductor forwards the principal of its caller.
+/// The metadata key in which a conductor forwards the principal of its caller, and a scheduler names the
+/// operator who uses its page.
 pub const ON_BEHALF_OF: &str = "berth-on-behalf-of";
+
+/// The operator whom a scheduler makes a request for, with the methods that it may call so: an extension of
+/// requests that were authorized.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OnBehalfOf(String);
 
 /// The principal of requests of unauthenticated callers. The source address is no principal: a retry
 /// may come through another conductor, or from the same client by another address, and must still be
@@ -63,12 +69,15 @@ pub fn still_trusted(extensions: &Extensions) -> Result<(), String> {
 }
 
 /// Returns the principal of a request: its caller, or, where a conductor forwards it, the principal
-/// that the conductor names. Only conductors may name one.
+/// that the conductor names. Besides conductors only a scheduler may name one, to the methods for operators.
 #[must_use]
 pub fn principal<T>(request: &tonic::Request<T>) -> String {
     let Some(identity) = caller(request.extensions()) else {
         return UNVERIFIED.to_owned();
     };
+    if let Some(OnBehalfOf(operator)) = request.extensions().get() {
+        return operator.clone();
+    }
     let forwarded = request.metadata().get(ON_BEHALF_OF);
     let forwarded = forwarded.and_then(|forwarded| forwarded.to_str().ok());
     match forwarded.filter(|forwarded| identity.role == Role::Conductor && is_principal(forwarded))
@@ -158,6 +167,27 @@ pub fn check_is_conductor(identity: &Identity, name: &str) -> Result<(), Status>
 ///
 /// Why it is refused.
 pub fn authorize(peer: Option<&Peer>, path: &str, now: i64) -> Result<(), Status> {
+    let identity = check_validity(peer, now)?;
+    let method = path.trim_start_matches('/');
+    if table::may(identity.role, method) {
+        return Ok(());
+    }
+    let roles = table::roles(method).map(Role::as_str).collect::<Vec<_>>();
+    if roles.is_empty() {
+        // As from a server without certificates: a newer client then does without the method.
+        let what = format!("this program has no method {method}");
+        return Err(refused(Code::Unimplemented, UNKNOWN_METHOD, what));
+    }
+    let what = format!(
+        "{} may not call {method}: that is for {}",
+        identity.principal(),
+        roles.join(", ")
+    );
+    Err(refused(Code::PermissionDenied, ROLE_NOT_ALLOWED, what))
+}
+
+/// Checks that a caller presented a certificate that is valid and trusted now.
+fn check_validity(peer: Option<&Peer>, now: i64) -> Result<&Arc<Identity>, Status> {
     let shown = peer.and_then(|peer| Some((peer, peer.identity.as_ref()?)));
     let Some((peer, identity)) = shown else {
         let what = "no certificate was presented".to_owned();
@@ -178,22 +208,34 @@ pub fn authorize(peer: Option<&Peer>, path: &str, now: i64) -> Result<(), Status
         );
         return Err(refused(Code::Unauthenticated, NOT_TRUSTED, what));
     }
+    Ok(identity)
+}
+
+/// Authorizes a call in which its caller names another principal. Returns the operator if a scheduler makes the
+/// call for one; what any other caller names has no part in this.
+///
+/// # Errors
+///
+/// Why it is refused.
+pub fn authorize_for(
+    peer: Option<&Peer>,
+    path: &str,
+    named: &str,
+    now: i64,
+) -> Result<Option<OnBehalfOf>, Status> {
+    let identity = peer.and_then(|peer| peer.identity.as_ref());
+    let is_scheduler = identity.is_some_and(|identity| identity.role == Role::Scheduler);
     let method = path.trim_start_matches('/');
-    if table::may(identity.role, method) {
-        return Ok(());
+    if !is_scheduler || !table::is_for_operators(method) || !is_operator(named) {
+        return authorize(peer, path, now).map(|()| None);
     }
-    let roles = table::roles(method).map(Role::as_str).collect::<Vec<_>>();
-    if roles.is_empty() {
-        // As from a server without certificates: a newer client then does without the method.
-        let what = format!("this program has no method {method}");
-        return Err(refused(Code::Unimplemented, UNKNOWN_METHOD, what));
-    }
-    let what = format!(
-        "{} may not call {method}: that is for {}",
-        identity.principal(),
-        roles.join(", ")
-    );
-    Err(refused(Code::PermissionDenied, ROLE_NOT_ALLOWED, what))
+    check_validity(peer, now)?;
+    Ok(Some(OnBehalfOf(named.to_owned())))
+}
+
+/// Returns whether a text names an operator, as `operator:ann`.
+fn is_operator(text: &str) -> bool {
+    is_principal(text) && text.split(':').next() == Some(Role::Operator.as_str())
 }
 
 /// Checks that a caller may read metrics and health: those who may read everything else. Without
@@ -283,6 +325,46 @@ mod tests {
                 Some(nonsense),
                 "conductor:c1",
             );
+        }
+    }
+
+    /// Goal: a scheduler acts for an operator whom it names in exactly the methods for that, and for no other
+    /// principal. Method: every method, role and name, through the authorization and the principal.
+    #[test]
+    fn a_scheduler_acts_for_operators_in_few_methods() {
+        let names = [
+            "operator:ann",
+            "reader:ann",
+            "agent:h1",
+            "operator:",
+            "operator:a b",
+            "ann",
+            "",
+        ];
+        for method in table::methods() {
+            for (role, named) in Role::ALL.into_iter().flat_map(|r| names.map(|n| (r, n))) {
+                let peer = peer(role, "x");
+                let allowed = authorize_for(Some(&peer), &format!("/{method}"), named, 1);
+                let is_for = role == Role::Scheduler
+                    && table::is_for_operators(&method)
+                    && named == "operator:ann";
+                let expected = is_for || table::may(role, &method);
+                assert_eq!(allowed.is_ok(), expected, "{role} {method} {named}");
+                let Ok(on_behalf_of) = allowed else { continue };
+                assert_eq!(on_behalf_of.is_some(), is_for, "{role} {method} {named}");
+                if let Some(operator) = on_behalf_of {
+                    let mut request = request(Some(peer.clone()), None);
+                    request.extensions_mut().insert(operator);
+                    assert_eq!(principal(&request), "operator:ann");
+                }
+                let late = authorize_for(Some(&peer), &method, named, 101);
+                assert_eq!(late.unwrap_err().code(), Code::Unauthenticated, "{method}");
+            }
+        }
+        for method in table::FOR_OPERATORS {
+            let roles: Vec<Role> = table::roles(method).collect();
+            assert!(roles.contains(&Role::Operator), "{method}");
+            assert!(!roles.contains(&Role::Scheduler), "{method}");
         }
     }
 

@@ -336,6 +336,15 @@ pub(super) const TABLE: &[Row] = &[
     ),
 ];
 
+/// The methods that a scheduler may call for an operator who uses its page, and names: its own certificate
+/// alone may call none of them.
+pub(super) const FOR_OPERATORS: &[&str] = &[
+    "berth.conductor.v1.ConductorService/AbortMigration",
+    "berth.conductor.v1.ConductorService/DrainHost",
+    "berth.conductor.v1.ConductorService/GetServiceInfo",
+    "berth.conductor.v1.ConductorService/MigrateVm",
+];
+
 /// The table by whole names, as `berth.event.v1.EventService/Watch`.
 static BY_NAME: LazyLock<HashMap<String, Roles>> = LazyLock::new(|| {
     let rows = TABLE.iter().flat_map(|(service, methods)| {
@@ -351,6 +360,12 @@ pub fn may(role: Role, method: &str) -> bool {
     BY_NAME
         .get(method)
         .is_some_and(|roles| roles & bit(role) != 0)
+}
+
+/// Returns whether a scheduler may call a method for an operator whom it names.
+#[must_use]
+pub fn is_for_operators(method: &str) -> bool {
+    FOR_OPERATORS.contains(&method)
 }
 
 /// Returns the roles that may call a method.
@@ -375,6 +390,13 @@ pub fn methods_of(
         .iter()
         .filter(|(service, _)| services.contains(service));
     served.flat_map(|(service, methods)| methods.iter().map(move |(method, _)| (*service, *method)))
+}
+
+/// Returns the methods of which [`is_for_operators`] is true, as `docs/security.md` shows them.
+#[must_use]
+pub fn for_operators_markdown() -> String {
+    let methods = FOR_OPERATORS.iter().map(|method| format!("`{method}`"));
+    methods.collect::<Vec<_>>().join(", ")
 }
 
 /// Returns the table as `docs/security.md` shows it: methods of one service that the same roles may
