@@ -13,19 +13,18 @@ use berth_domain::refusal::{Code, Refusal};
 use berth_domain::version::{Feature, ServiceVersion, TOO_OLD};
 use berth_proto::client::members::{Known, Learner};
 use berth_proto::client::own::OwnAnswer;
-use berth_proto::client::{self, Dialer, Policy, SchedulerChannel};
+use berth_proto::client::{self, Dialer, Policy, SchedulerChannel, conductor};
 use berth_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
-use berth_proto::cluster::v1::{GetClusterStatusRequest, ListServicesRequest, Service};
+use berth_proto::cluster::v1::{GetClusterStatusRequest, ListServicesRequest};
 use berth_proto::conductor::v1::GetServiceInfoRequest;
-use berth_proto::conductor::v1::conductor_service_client::ConductorServiceClient;
 use berth_proto::consistency::{Consistency, ReadChannel};
 use berth_proto::for_cluster::{self, ForCluster, MemberChannel, OTHER_CLUSTER};
 use berth_proto::status::{OUTCOME_UNKNOWN, from_status};
 use berth_tls::{Expected, Tls};
 use serde_json::json;
 use tokio::task::{AbortHandle, JoinSet};
-use tonic::transport::{Channel, Endpoint};
-use tonic::{Response, Status};
+use tonic::transport::Channel;
+use tonic::{Request, Response, Status};
 
 use crate::address;
 use crate::offline::{self, Offline};
@@ -35,9 +34,6 @@ use crate::remedies::with_hint;
 use crate::stale::{self, LEADER_PATIENCE, Reading, Source};
 use crate::trace_parent::{ConductorClient, TraceParent};
 use crate::usage::Usage;
-
-/// The timeout of a connection to a conductor.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The maximum search for a scheduler before the call fails. Long enough for one that is
 /// being started, and a person waits.
@@ -496,6 +492,39 @@ impl Session {
         response.ok()?.ok().map(Response::into_inner)
     }
 
+    /// Calls one of the configured schedulers and no other, as it answers for itself.
+    ///
+    /// # Errors
+    ///
+    /// What it refuses, or that it does not answer.
+    pub async fn at_one<T, F>(
+        &self,
+        address: &str,
+        call: impl FnOnce(Channel) -> F,
+    ) -> Result<T, Refusal>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        let channel = self.scheduler.channel_to(address);
+        let unreachable = |why: &str| {
+            let message = format!("{address} does not answer: {why}");
+            Refusal::new(Code::Unavailable, client::UNREACHABLE, message)
+        };
+        let channel = channel.map_err(|error| unreachable(&error.to_string()))?;
+        match tokio::time::timeout(SILENCE_MAX, call(channel)).await {
+            Err(_) => Err(unreachable("it is silent")),
+            Ok(Err(status)) if client::is_unanswered(&status) => Err(unreachable(status.message())),
+            Ok(answer) => answer
+                .map(Response::into_inner)
+                .map_err(|status| with_hint(from_status(&status))),
+        }
+    }
+
+    /// Returns the addresses of the configured schedulers.
+    pub fn schedulers(&self) -> &[String] {
+        self.scheduler.configured()
+    }
+
     /// Calls every configured scheduler at once, as each answers for itself.
     async fn each<T, F>(&self, within: Duration, call: impl Fn(Channel) -> F) -> Each<T>
     where
@@ -559,6 +588,7 @@ impl Session {
         // A conductor that has gone over to another cluster refuses what it would do there.
         self.keep_to(&listed.cluster_id);
         let is_choice = listed.services.len() > 1;
+        let request = || Request::new(GetServiceInfoRequest {});
         let (mut tried, mut too_old, mut of_other) = (Vec::new(), Vec::new(), Vec::new());
         for service in listed.services {
             let version = ServiceVersion::from_wire(service.service_version);
@@ -566,10 +596,11 @@ impl Session {
                 too_old.push(format!("{} is at {old}", short(&service.name)));
                 continue;
             }
-            let why = match self.connect(&service).await {
+            let cluster = self.scheduler.cluster();
+            let why = match conductor::connect(self.scheduler.dialer(), &service, &cluster).await {
                 // One alone refuses what it would do by itself.
                 Ok(channel) if !is_choice => return Ok(self.conduct_over(channel)),
-                Ok(channel) => match self.check_conductor(&channel).await {
+                Ok(channel) => match conductor::check(&channel, request()).await {
                     Err(refusal) if refusal.reason == OTHER_CLUSTER => {
                         of_other.push(refusal);
                         "it follows another cluster".to_owned()
@@ -592,37 +623,6 @@ impl Session {
                 .with_hint("upgrade a conductor"));
         }
         Err(no_conductor(&tried))
-    }
-
-    /// Connects to a conductor; why it cannot be reached otherwise.
-    async fn connect(&self, service: &Service) -> Result<MemberChannel, String> {
-        let expected = Expected::Conductor(Some(short(&service.name).to_owned()));
-        let connector = self.scheduler.dialer().connector(expected, CONNECT_TIMEOUT);
-        let endpoint = Endpoint::from_shared(service.address.clone());
-        let endpoint = endpoint.map_err(|error| error.to_string())?;
-        let connected = endpoint.connect_with_connector(connector).await;
-        let channel = connected.map_err(|error| chain_end(&error))?;
-        Ok(self.scheduler.cluster().over(channel))
-    }
-
-    /// Returns whether a conductor answers, and works for the cluster that the command is for: it may be one of
-    /// before a recovery that follows the old cluster.
-    async fn check_conductor(&self, channel: &MemberChannel) -> Result<(), Refusal> {
-        let mut client = ConductorServiceClient::new(channel.clone());
-        let answer = client.get_service_info(GetServiceInfoRequest {});
-        match tokio::time::timeout(CONNECT_TIMEOUT, answer).await {
-            Ok(Err(status)) => Err(from_status(&status)),
-            Ok(Ok(_)) => Ok(()),
-            Err(_) => {
-                let seconds = CONNECT_TIMEOUT.as_secs();
-                let message = format!("no answer within {seconds} s");
-                Err(Refusal::new(
-                    Code::Unavailable,
-                    "CONDUCTOR_UNREACHABLE",
-                    message,
-                ))
-            }
-        }
     }
 
     /// Returns a client of a conductor that is about to be called.
@@ -722,13 +722,8 @@ fn no_conductor(tried: &[String]) -> Refusal {
     } else {
         format!("no conductor can be reached at {}", tried.join(", "))
     };
-    Refusal::new(Code::Unavailable, "CONDUCTOR_UNREACHABLE", message)
+    Refusal::new(Code::Unavailable, conductor::UNREACHABLE, message)
         .with_hint("start one: berth-conductor --scheduler ADDRESS")
-}
-
-/// Returns what broke a connection in the first place.
-fn chain_end(error: &dyn std::error::Error) -> String {
-    error.source().map_or_else(|| error.to_string(), chain_end)
 }
 
 /// Returns a resource name, as `hosts/h1` for `h1` and for `hosts/h1`.

@@ -1,8 +1,8 @@
 //! How Berth's processes call each other: connections, and calls that find the leader.
 //!
 //! [`Dialer`] is the one place for the settings of connections. [`SchedulerChannel`] carries a
-//! call to whichever scheduler leads; [`members`] learns further schedulers; [`agent`] makes the
-//! calls of a conductor to an agent; [`own`] has one member answer from its own state.
+//! call to whichever scheduler leads; [`members`] learns further schedulers; [`conductor`] connects to one
+//! of those; [`agent`] makes the calls of a conductor to an agent; [`own`] has one member answer from its own state.
 //!
 //! Invariant: a call is repeated only where a repetition does no harm. Reads may be repeated at
 //! any time; requests that change something must carry a `request_id`, the same in each attempt.
@@ -10,6 +10,7 @@
 //! [`OUTCOME_UNKNOWN`](crate::status::OUTCOME_UNKNOWN).
 
 pub mod agent;
+pub mod conductor;
 mod dialer;
 mod election;
 pub mod members;
