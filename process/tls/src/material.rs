@@ -14,7 +14,7 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
-use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::server::{ClientCertVerifierBuilder, NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
@@ -119,6 +119,7 @@ pub struct Material {
     client: Arc<ClientConfig>,
     grpc: Arc<ServerConfig>,
     http: Arc<ServerConfig>,
+    http_with_login: Arc<ServerConfig>,
 }
 
 impl fmt::Debug for Material {
@@ -127,13 +128,15 @@ impl fmt::Debug for Material {
     }
 }
 
-/// The protocol of a server that requires client certificates.
+/// The protocol of a server that requires client certificates, or accepts them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// gRPC over HTTP/2.
     Grpc,
     /// HTTP/1.1.
     Http,
+    /// HTTP/1.1 for clients that may have no certificate: what they may do is decided by other means.
+    HttpWithLogin,
 }
 
 impl Material {
@@ -171,14 +174,20 @@ impl Material {
             why: error.to_string(),
         };
         let clients = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone());
-        let clients: Arc<dyn ClientCertVerifier> = Arc::new(NotRevoked {
-            verifier: clients.build().map_err(|error| of_ca(&error))?,
-            revoked: revoked.clone(),
-        });
+        let verifier = |builder: ClientCertVerifierBuilder| {
+            let verifier = builder.build().map_err(|error| of_ca(&error))?;
+            let verifier: Arc<dyn ClientCertVerifier> = Arc::new(NotRevoked {
+                verifier,
+                revoked: revoked.clone(),
+            });
+            Ok::<_, Fault>(verifier)
+        };
+        let with_login = verifier(clients.clone().allow_unauthenticated())?;
+        let clients = verifier(clients)?;
         let servers = WebPkiServerVerifier::builder_with_provider(roots, provider.clone());
         let servers = servers.build().map_err(|error| of_ca(&error))?;
         let resolver = Arc::new(SingleCertAndKey::from(key));
-        let server = |alpn: &[&str]| {
+        let server = |clients: &Arc<dyn ClientCertVerifier>, alpn: &[&str]| {
             let mut config = ServerConfig::builder_with_provider(provider.clone())
                 .with_safe_default_protocol_versions()
                 .expect("the provider supports them")
@@ -201,8 +210,9 @@ impl Material {
             identity: Arc::new(identity),
             chain,
             client: Arc::new(client),
-            grpc: server(&["h2"]),
-            http: server(&["http/1.1"]),
+            grpc: server(&clients, &["h2"]),
+            http: server(&clients, &["http/1.1"]),
+            http_with_login: server(&with_login, &["http/1.1"]),
             clients,
             servers,
         })
@@ -271,6 +281,7 @@ impl Material {
         match protocol {
             Protocol::Grpc => &self.grpc,
             Protocol::Http => &self.http,
+            Protocol::HttpWithLogin => &self.http_with_login,
         }
     }
 }

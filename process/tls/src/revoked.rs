@@ -85,6 +85,10 @@ pub(crate) struct NotRevoked {
 }
 
 impl ClientCertVerifier for NotRevoked {
+    fn client_auth_mandatory(&self) -> bool {
+        self.verifier.client_auth_mandatory()
+    }
+
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         self.verifier.root_hint_subjects()
     }

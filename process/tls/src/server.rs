@@ -72,7 +72,7 @@ impl Default for Limits {
 pub enum Transport {
     /// Plain text.
     Plain,
-    /// TLS, and both ends present certificates.
+    /// TLS, and both ends present certificates, but for clients of [`Protocol::HttpWithLogin`].
     MutualTls(Tls, Protocol),
     /// TLS without client certificates.
     ServerOnly(Arc<ServerConfig>),
@@ -83,7 +83,7 @@ pub enum Transport {
 pub struct Peer {
     /// Its address.
     pub address: Option<SocketAddr>,
-    /// Its identity; absent where nothing is encrypted.
+    /// Its identity; absent where nothing is encrypted, and of a client that may have no certificate.
     pub identity: Option<Arc<Identity>>,
     /// The trust in that identity.
     pub trust: Option<Arc<Trust>>,
@@ -324,7 +324,7 @@ async fn handshake(
             let version = tls.trust_version();
             (
                 tls.current().server(*protocol).clone(),
-                Some((tls, version)),
+                Some((tls, version, *protocol)),
             )
         }
         Transport::ServerOnly(config) => (config.clone(), None),
@@ -356,7 +356,10 @@ async fn handshake(
     };
     let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
     let identified = match verifier {
-        Some((tls, version)) => identify(tls, version, chain, address),
+        Some((_, _, Protocol::HttpWithLogin)) if chain.is_empty() => {
+            Ok(Peer::unknown(Some(address)))
+        }
+        Some((tls, version, _)) => identify(tls, version, chain, address),
         None => Ok(Peer::unknown(Some(address))),
     };
     match identified {
