@@ -34,6 +34,7 @@ pub use self::top::Top;
 pub use self::transfer::Transfer;
 pub use self::volume::{Volume, VolumeCreate};
 pub use self::watch::{Watch, WatchKind};
+pub use self::web::Web;
 use crate::output::Format;
 pub use crate::placement::arguments::Placement;
 use crate::usage::Usage;
@@ -58,6 +59,7 @@ mod top;
 mod transfer;
 mod volume;
 mod watch;
+mod web;
 
 /// Manage virtual machines, placed down to the CPU and the memory page
 #[derive(Debug, Parser)]
@@ -264,6 +266,9 @@ pub enum Command {
     Watch(Watch),
     /// Show the cluster on the whole screen as it changes
     Top(Top),
+    /// Log a browser in to the page of the cluster
+    #[command(subcommand)]
+    Web(Web),
     /// Show the requests of users and their outcome
     #[command(subcommand)]
     Audit(Audit),

@@ -85,6 +85,7 @@ pub mod vm;
 pub mod volume;
 mod volume_argument;
 pub mod watch;
+mod web;
 
 use std::ffi::OsString;
 use std::pin::Pin;
@@ -200,6 +201,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Demo(options) => demo::run(options, session.output).await,
         Command::Watch(args) => watch::run(&session, args).await,
         Command::Top(_) => top::run(&session, arguments.global.stale).await,
+        Command::Web(command) => web::run(&session, command).await,
         Command::Audit(command) => audit::run(&session, command).await,
         Command::Verify(args) => planner::verify::run(&session, args).await,
         Command::Score(args) => planner::score::run(&session, args).await,

@@ -29,7 +29,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     (
         "Cluster",
         &[
-            "cluster", "backup", "policy", "top", "watch", "audit", "support", "certs",
+            "cluster", "backup", "policy", "top", "web", "watch", "audit", "support", "certs",
         ],
     ),
     (

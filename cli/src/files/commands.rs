@@ -146,6 +146,7 @@ fn verdict(command: &Command) -> Verdict {
         // Refusals are in no state.
         Command::Audit(Audit::List(_)) => Status,
         Command::Audit(Audit::Show { .. }) => Reads,
+        Command::Web(_) => Live("the page is served by a scheduler"),
         Command::Support(_) => Live("a bundle is made of what schedulers answer"),
         Command::Candidates(_) | Command::Verify(_) | Command::Score(_) | Command::Capacity(_) => {
             Reads

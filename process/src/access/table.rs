@@ -108,6 +108,8 @@ pub(super) const TABLE: &[Row] = &[
             ("ReinstateCertificate", O),
             // Log lines name users, hosts and addresses.
             ("GetDiagnostics", O),
+            // The browser gets the role of the certificate that it is called with.
+            ("CreatePageLogin", O | R),
             // It holds everything that is replicated, the key of grants among it.
             ("Backup", O),
             // Every program refuses what is listed.

@@ -90,7 +90,7 @@ pub fn render(frame: &Frame, cluster: &Cluster) -> String {
             (recovery(&cluster.status))
             (failover(cluster.failover))
             (troubles(&cluster.counts))
-            (running(cluster))
+            (running(cluster, frame.may_change))
             (members(&cluster.status))
             (conductors(&cluster.services))
             (counts(&cluster.counts))
@@ -214,18 +214,19 @@ fn violations(counts: &Counts) -> Markup {
     table("Hosts beyond their rule of memory", &columns, &rows)
 }
 
-fn running(cluster: &Cluster) -> Markup {
+fn running(cluster: &Cluster, may_change: bool) -> Markup {
+    let open: Vec<&Migration> = cluster.migrations.iter().collect();
     html! {
         section aria-labelledby="running" {
             h2 id="running" { "Running operations" }
             @if cluster.operations.is_empty() {
                 p { "No operation is running." }
             } @else {
-                (operations("Running operations", &cluster.operations))
+                (operations("Running operations", &cluster.operations, may_change))
             }
             @if cluster.has_more_operations { p { "More are running than are shown." } }
             @if !cluster.migrations.is_empty() {
-                (migrations("Migrations that have not ended", &cluster.migrations.iter().collect::<Vec<_>>()))
+                (migrations("Migrations that have not ended", &open, may_change))
             }
         }
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use maud::{DOCTYPE, Markup, html};
 
+use crate::action::Action;
 use crate::assets::Asset;
 use crate::route::Topic;
 use crate::text::{Shown, duration};
@@ -24,6 +25,15 @@ pub enum Source {
     },
 }
 
+/// Who a browser logged in as.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoggedIn {
+    /// As the audit names it.
+    pub principal: String,
+    /// The proof that the form which logs out is of this member.
+    pub token: String,
+}
+
 /// What every view has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
@@ -37,6 +47,10 @@ pub struct Frame {
     pub source: Source,
     /// Whether the caller may have a VM placed on trial.
     pub may_validate: bool,
+    /// Whether the caller may have actions carried out.
+    pub may_change: bool,
+    /// Who the caller logged in as, if it did.
+    pub logged_in: Option<LoggedIn>,
     /// What changes the view, if it is followed.
     pub topic: Option<Topic>,
 }
@@ -103,6 +117,13 @@ impl Frame {
                 // The script writes here; without it nothing is followed.
                 p id="follow" role="status" {}
             }
+            @if let Some(LoggedIn { principal, token }) = &self.logged_in {
+                form class="logout" method="post" action="/logout" {
+                    "Logged in as " (Shown(principal)) ". "
+                    input type="hidden" name="token" value=(token);
+                    button type="submit" { "Log out" }
+                }
+            }
         };
         document(&view.title, events.as_deref(), &head, &body)
     }
@@ -146,6 +167,15 @@ fn link(section: Section, is_current: bool) -> Markup {
     html! {
         li {
             a href=(path) aria-current=[is_current.then_some("page")] { (name) }
+        }
+    }
+}
+
+/// Returns links to the views that confirm these actions.
+pub(crate) fn actions(actions: &[Action]) -> Markup {
+    html! {
+        p class="actions" {
+            @for action in actions { a href=(action.path()) { (action.title()) } " " }
         }
     }
 }

@@ -14,7 +14,8 @@ pub const HEADERS: [(&str, &str); 7] = [
     ("x-content-type-options", "nosniff"),
     // For browsers that do not know `frame-ancestors`.
     ("x-frame-options", "DENY"),
-    ("referrer-policy", "no-referrer"),
+    // Without any referrer browsers would not name the origin of a form either.
+    ("referrer-policy", "same-origin"),
     ("cross-origin-opener-policy", "same-origin"),
     ("cross-origin-resource-policy", "same-origin"),
     ("cache-control", "no-store"),

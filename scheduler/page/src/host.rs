@@ -19,7 +19,8 @@ use berth_proto::types::v1::{Claim, HostCell, HostTopology};
 use berth_proto::volume::v1::Volume;
 use maud::{Markup, html};
 
-use crate::frame::{Frame, Section, View};
+use crate::action::Action;
+use crate::frame::{Frame, Section, View, actions};
 use crate::operations::time;
 use crate::table::{Column, facts, meter, number, table};
 use crate::text::{Shown, Wrapped, count, grouped, joined, mib, plain, short, vm_path};
@@ -82,6 +83,7 @@ pub fn render(frame: &Frame, view: &HostView) -> String {
         fixed: html! {},
         live: html! {
             (summary(&host, &report, &topology, view))
+            @if frame.may_change { (actions(&offered(&host))) }
             (problems(&host))
             (sockets(&topology, view, &letters))
             (claims(&view.host.claims, &letters))
@@ -124,6 +126,16 @@ fn summary(host: &Host, report: &HostReport, topology: &HostTopology, view: &Hos
             ]))
         }
     }
+}
+
+/// Returns what can be done to a host.
+fn offered(host: &Host) -> [Action; 2] {
+    let name = || short(&host.name).to_owned();
+    let cordon = match host.cordoned {
+        true => Action::Uncordon(name()),
+        false => Action::Cordon(name()),
+    };
+    [cordon, Action::Drain(name())]
 }
 
 fn ratio(milli: u32) -> String {

@@ -9,6 +9,7 @@ use berth_proto::operation::v1::{self as wire, Drain, Entry, Operation};
 use berth_proto::scheduler::v1::Migration;
 use maud::{Markup, html};
 
+use crate::action::Action;
 use crate::table::{Column, table};
 use crate::text::{Shown, Wrapped, count, host_path, plain, short, vm_path};
 use crate::words::{self, Tone, badge};
@@ -135,7 +136,7 @@ fn subject(operation: &Operation) -> Markup {
     }
 }
 
-fn row(operation: &Operation) -> Markup {
+fn row(operation: &Operation, may_change: bool) -> Markup {
     let title = operation
         .kind
         .as_ref()
@@ -151,8 +152,25 @@ fn row(operation: &Operation) -> Markup {
             td {
                 @if let Some(lease) = &operation.lease { (Shown(short(&lease.conductor))) }
             }
+            @if may_change {
+                td {
+                    @if is_cancellable(operation) {
+                        (row_action(&Action::CancelOperation(short(&operation.name).to_owned())))
+                    }
+                }
+            }
         }
     }
+}
+
+fn is_cancellable(operation: &Operation) -> bool {
+    !operation.done && !operation.cancelled
+}
+
+/// Returns the link to an action on what a row shows.
+fn row_action(action: &Action) -> Markup {
+    let label = format!("{} {}", action.title(), plain(&action.resource()));
+    html! { a href=(action.path()) aria-label=(label) { (action.title()) } }
 }
 
 /// Returns a moment as text, in UTC.
@@ -172,9 +190,9 @@ fn moment(time: &impl std::fmt::Display) -> String {
     }
 }
 
-/// Returns a table of operations.
-pub(crate) fn operations(caption: &str, operations: &[Operation]) -> Markup {
-    let columns = [
+/// Returns a table of operations, with what can be done to each where the caller may.
+pub(crate) fn operations(caption: &str, operations: &[Operation], may_change: bool) -> Markup {
+    let mut columns = vec![
         Column::Text("State"),
         Column::Text("Kind"),
         Column::Text("VM or host"),
@@ -182,7 +200,14 @@ pub(crate) fn operations(caption: &str, operations: &[Operation]) -> Markup {
         Column::Text("Since"),
         Column::Text("Conductor"),
     ];
-    let rows: Vec<Markup> = operations.iter().map(row).collect();
+    let may_change = may_change && operations.iter().any(is_cancellable);
+    if may_change {
+        columns.push(Column::Text("Action"));
+    }
+    let rows = operations
+        .iter()
+        .map(|operation| row(operation, may_change));
+    let rows: Vec<Markup> = rows.collect();
     table(caption, &columns, &rows)
 }
 
@@ -204,7 +229,7 @@ fn place(host: &str) -> Markup {
     }
 }
 
-fn migration_row(migration: &Migration) -> Markup {
+fn migration_row(migration: &Migration, may_change: bool) -> Markup {
     let tried = migration
         .tried
         .iter()
@@ -227,13 +252,20 @@ fn migration_row(migration: &Migration) -> Markup {
                     " Hosts that refused: " (Wrapped(&crate::text::joined(&tried))) "."
                 }
             }
+            @if may_change {
+                td {
+                    @if words::is_open(migration.state()) {
+                        (row_action(&Action::AbortMigration(short(&migration.name).to_owned())))
+                    }
+                }
+            }
         }
     }
 }
 
-/// Returns a table of migrations.
-pub(crate) fn migrations(caption: &str, migrations: &[&Migration]) -> Markup {
-    let columns = [
+/// Returns a table of migrations, with what can be done to each where the caller may.
+pub(crate) fn migrations(caption: &str, migrations: &[&Migration], may_change: bool) -> Markup {
+    let mut columns = vec![
         Column::Text("State"),
         Column::Text("Kind"),
         Column::Text("VM"),
@@ -243,7 +275,12 @@ pub(crate) fn migrations(caption: &str, migrations: &[&Migration]) -> Markup {
         Column::Text("Ended"),
         Column::Text("Reason"),
     ];
-    let rows: Vec<Markup> = migrations.iter().map(|m| migration_row(m)).collect();
+    let may_change = may_change && migrations.iter().any(|m| words::is_open(m.state()));
+    if may_change {
+        columns.push(Column::Text("Action"));
+    }
+    let rows = migrations.iter().map(|m| migration_row(m, may_change));
+    let rows: Vec<Markup> = rows.collect();
     table(caption, &columns, &rows)
 }
 

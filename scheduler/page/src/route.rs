@@ -3,6 +3,7 @@
 //! Invariant: a view is for callers that may call every method of the API that it reads: the table of roles
 //! is the same.
 
+use crate::action::Action;
 use crate::assets::Asset;
 use crate::form::{Form, PATH_MAX, segment};
 use crate::hosts::Grouping;
@@ -12,6 +13,9 @@ const GET_HOST: &str = "berth.host.v1.HostService/GetHost";
 const LIST_HOSTS: &str = "berth.host.v1.HostService/ListHosts";
 const LIST_AGGREGATES: &str = "berth.policy.v1.AggregateService/ListAggregates";
 const LIST_VOLUMES: &str = "berth.volume.v1.VolumeService/ListVolumes";
+const PLAN_DRAIN: &str = "berth.scheduler.v1.MoveService/PlanDrain";
+const GET_OPERATION: &str = "berth.operation.v1.OperationService/GetOperation";
+const GET_MIGRATION: &str = "berth.scheduler.v1.SchedulerService/GetMigration";
 const GET_VM: &str = "berth.scheduler.v1.SchedulerService/GetVm";
 const LIST_VMS: &str = "berth.scheduler.v1.SchedulerService/ListVms";
 const LIST_MIGRATIONS: &str = "berth.scheduler.v1.SchedulerService/ListMigrations";
@@ -45,6 +49,12 @@ pub enum Route {
     VmHistory(String),
     /// Where a VM of a flavor would go, or why nowhere.
     WhyNot(WhyNotQuery),
+    /// What is to be done: its view confirms it, its form has it done.
+    Action(Action),
+    /// A login, with the secret of its link; it is empty where there is none, and where a form has it.
+    Login(String),
+    /// The end of a login.
+    Logout,
     /// What changes.
     Events(EventsQuery),
 }
@@ -168,15 +178,40 @@ impl Route {
             })),
             ["vms", name] => named(name).map(Self::Vm),
             ["vms", name, "history"] => named(name).map(Self::VmHistory),
+            [collection, name, verb] => {
+                Action::parse(collection, named(name)?, verb).map(Self::Action)
+            }
             ["why-not"] => Some(Self::WhyNot(WhyNotQuery {
                 flavor: text("flavor"),
                 host: text("host"),
             })),
+            ["login"] => Some(Self::Login(text("token"))),
+            ["logout"] => Some(Self::Logout),
             ["events"] => Some(Self::Events(EventsQuery {
                 topic: Topic::read(&form)?,
                 after: form.get("after")?.parse().ok()?,
             })),
             _ => None,
+        }
+    }
+
+    /// Returns the method of the API that it has carried out, if it changes something.
+    #[must_use]
+    pub fn change(&self) -> Option<&'static str> {
+        match self {
+            Self::Action(action) => Some(action.method()),
+            Self::Asset(_)
+            | Self::Cluster
+            | Self::Failover
+            | Self::Hosts(_)
+            | Self::Host(_)
+            | Self::Vms(_)
+            | Self::Vm(_)
+            | Self::VmHistory(_)
+            | Self::WhyNot(_)
+            | Self::Login(_)
+            | Self::Logout
+            | Self::Events(_) => None,
         }
     }
 
@@ -201,6 +236,15 @@ impl Route {
             Self::Vm(_) => &[STATUS, GET_VM, LIST_OPERATIONS, LIST_MIGRATIONS],
             Self::VmHistory(_) => &[STATUS, GET_VM, HISTORY],
             Self::WhyNot(_) => &[STATUS, LIST_FLAVORS, SCHEDULE_VM],
+            Self::Action(action) => match action {
+                Action::Cordon(_) | Action::Uncordon(_) => &[STATUS, GET_HOST],
+                Action::Drain(_) => &[STATUS, GET_HOST, PLAN_DRAIN],
+                Action::Migrate(_) => &[STATUS, GET_VM],
+                Action::CancelOperation(_) => &[STATUS, GET_OPERATION],
+                Action::AbortMigration(_) => &[STATUS, GET_MIGRATION],
+            },
+            // Those who are not logged in may.
+            Self::Login(_) | Self::Logout => &[],
             Self::Events(_) => &[WATCH],
         }
     }
@@ -215,8 +259,8 @@ impl Route {
             Self::Vms(_) => Some(Topic::Vms),
             Self::Vm(name) => Some(Topic::Vm(name.clone())),
             // They cost much, or are of a moment: they are loaded again by hand.
-            Self::Failover | Self::VmHistory(_) | Self::WhyNot(_) => None,
-            Self::Asset(_) | Self::Events(_) => None,
+            Self::Failover | Self::VmHistory(_) | Self::WhyNot(_) | Self::Action(_) => None,
+            Self::Asset(_) | Self::Events(_) | Self::Login(_) | Self::Logout => None,
         }
     }
 }
@@ -265,6 +309,11 @@ mod tests {
             "/hosts/a/b",
             "/vms/%ff",
             "/vms/a/other",
+            "/vms/a/drain",
+            "/vms//migrate",
+            "/hosts/a/migrate",
+            "/operations/a",
+            "/operations/a/abort",
             "/events",
             "/events?of=cluster",
             "/events?of=x&after=1",

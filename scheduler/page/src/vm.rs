@@ -2,11 +2,13 @@
 
 use berth_proto::operation::v1::Operation;
 use berth_proto::scheduler::v1::guest_trouble::Absence;
+use berth_proto::scheduler::v1::vm::State;
 use berth_proto::scheduler::v1::{GetVmResponse, Migration, Vm};
 use berth_proto::types::v1::{Assignment, CellAssignment, Claim, Flavor};
 use maud::{Markup, html};
 
-use crate::frame::{Frame, Section, View};
+use crate::action::Action;
+use crate::frame::{Frame, Section, View, actions};
 use crate::operations::{log, migrations, operations, time};
 use crate::table::{Column, facts, number, table};
 use crate::text::{
@@ -43,10 +45,13 @@ pub fn render(frame: &Frame, view: &VmView) -> String {
         fixed: html! {},
         live: html! {
             (summary(&vm, &view.vm.lost))
+            @if frame.may_change && vm.state() == State::Active {
+                (actions(&[Action::Migrate(short(&vm.name).to_owned())]))
+            }
             @if !open.is_empty() {
                 section aria-labelledby="moving" {
                     h2 id="moving" { "Running migration" }
-                    (migrations("Where it is being moved", &open))
+                    (migrations("Where it is being moved", &open, frame.may_change))
                 }
             }
             section aria-labelledby="claims" {
@@ -56,8 +61,8 @@ pub fn render(frame: &Frame, view: &VmView) -> String {
             }
             section aria-labelledby="history" {
                 h2 id="history" { "Operations" }
-                (done(&vm, &view.operations))
-                @if !ended.is_empty() { (migrations("Migrations that have ended", &ended)) }
+                (done(&vm, &view.operations, frame.may_change))
+                @if !ended.is_empty() { (migrations("Migrations that have ended", &ended, false)) }
             }
         },
     };
@@ -200,10 +205,10 @@ fn cell_row(cell: &CellAssignment) -> Markup {
     }
 }
 
-fn done(vm: &Vm, all: &[Operation]) -> Markup {
+fn done(vm: &Vm, all: &[Operation], may_change: bool) -> Markup {
     html! {
         @if all.is_empty() { p { "No operation of it is remembered." } } @else {
-            (operations("What was done to it, the latest first", all))
+            (operations("What was done to it, the latest first", all, may_change))
         }
         @for operation in all {
             @if !operation.log.is_empty() {

@@ -72,6 +72,9 @@ pub struct Config {
     /// The names that the page is served for besides its address and those of loopback, as a browser sends
     /// them in `Host`.
     pub page_hosts: Vec<String>,
+    /// Whether browsers may log in to the page by a link instead of presenting a certificate. It needs
+    /// certificates of its own.
+    pub page_login: bool,
     /// The cluster that the directory must belong to, if it matters.
     pub cluster_id: Option<String>,
     /// How to begin in an empty directory.
@@ -124,6 +127,7 @@ impl Config {
             placement_connections_max: 512,
             page_listen: None,
             page_hosts: Vec::new(),
+            page_login: false,
             cluster_id: None,
             start: Start::Restart,
             log: Log::default(),
@@ -249,6 +253,15 @@ impl Config {
         if listen.is_none() && !self.page_hosts.is_empty() {
             faults.push("page_hosts needs page_listen: set the address of the page".into());
         }
+        if self.page_login && listen.is_none() {
+            faults.push("page_login needs page_listen: set the address of the page".into());
+        }
+        if self.page_login && !self.listening.encryption.is_configured() {
+            faults.push(
+                "page_login needs certificates: without them every caller may use the page; set [tls]"
+                    .into(),
+            );
+        }
         let open = self.listening.is_open();
         listening::check_listen("page_listen", listen?, open, PAGE_LISTEN_EXAMPLE, faults)
     }
@@ -308,6 +321,7 @@ impl Configuration for Config {
         );
         keys.take_some("page_listen", &mut self.page_listen);
         keys.take_each("page_hosts", &mut self.page_hosts);
+        keys.take("page_login", &mut self.page_login);
         keys.take_some("cluster_id", &mut self.cluster_id);
         self.log.read(keys);
         self.traces.read(keys);
@@ -363,6 +377,7 @@ mod tests {
             "placement_connections_max",
             "page_listen",
             "page_hosts",
+            "page_login",
             "cluster_id",
             "log_format",
             "log_filter",

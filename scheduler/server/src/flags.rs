@@ -42,6 +42,9 @@ pub struct Flags {
     /// Serve the page of the cluster on this address
     #[arg(long, value_name = "HOST:PORT")]
     pub page_listen: Option<String>,
+    /// Let browsers log in to the page by the link that `berth web login` prints
+    #[arg(long)]
+    pub page_login: bool,
     /// Refuse to start on a data directory of any cluster but this one
     #[arg(long, value_name = "UUID")]
     pub cluster_id: Option<String>,
@@ -160,6 +163,7 @@ impl Flags {
         replace_some(&mut config.placement_listen, flags.placement_listen);
         replace_some(&mut config.placement_profile, flags.placement_profile);
         replace_some(&mut config.page_listen, flags.page_listen);
+        config.page_login |= flags.page_login;
         replace_some(&mut config.placement_tokens, flags.placement_tokens);
         config.start = match (flags.bootstrap, flags.join.is_empty()) {
             (true, _) => Start::Bootstrap,

@@ -201,6 +201,7 @@ fn context(
         addresses: known.addresses,
         contacts: Contacts::default(),
         dialer,
+        page: None,
         scheduled_backups: None,
         settings: Vec::new(),
     })

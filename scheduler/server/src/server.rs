@@ -59,6 +59,7 @@ use crate::expelled::Others;
 use crate::feed::{Feed, Limits};
 use crate::machine::Machine;
 use crate::metrics::{Failover, Metrics, Watched};
+use crate::page::PageAccess;
 use crate::service::{Context, Setup, StaleReads, Urls, revoked_since};
 use crate::{
     dead_members, duties, expelled, freshness, health, invariants, leadership, member,
@@ -221,6 +222,24 @@ impl Scheduler {
         listener.local_addr().ok()
     }
 
+    /// Returns how browsers get to the page, if it is served.
+    fn page_access(&self) -> Option<PageAccess> {
+        let address = self.page_address()?;
+        let is_encrypted = self.tls.is_some();
+        let scheme = if is_encrypted { "https" } else { "http" };
+        let listen = self.config.page_listen.as_deref().unwrap_or_default();
+        let host = match self.config.page_hosts.first() {
+            Some(name) => name.clone(),
+            None if address.ip().is_unspecified() => host_of(&self.advertise).to_owned(),
+            None => host_of(listen).to_owned(),
+        };
+        Some(PageAccess {
+            url: format!("{scheme}://{host}:{}/", address.port()),
+            is_encrypted,
+            logins: self.config.page_login.then(Arc::default),
+        })
+    }
+
     /// Returns what opening the directory found, in sentences.
     #[must_use]
     pub fn recovery(&self) -> Vec<String> {
@@ -284,6 +303,8 @@ impl Scheduler {
             ..transport::Options::default()
         };
         let backups = SharedStatus::default();
+        let page_access = self.page_access();
+        let logins = page_access.as_ref().and_then(|page| page.logins.clone());
         let context = Context::new(Setup {
             handle: handle.clone(),
             scheduled_backups: self
@@ -309,6 +330,7 @@ impl Scheduler {
             versions: known.versions.clone(),
             urls: Urls::new(self.tls.is_some()),
             dialer: Dialer::new(self.tls.clone()),
+            page: page_access,
             contacts: Contacts::default(),
             addresses: known.addresses.clone(),
             settings: settings::settings(&self.config),
@@ -385,7 +407,8 @@ impl Scheduler {
         let verifying = verifies.then(|| spawn(failover.clone().run(context.clone())));
         let page = self.page.map(|(listener, names)| {
             let read = (context.clone(), failover.clone());
-            let served = page::serve(listener, self.tls.clone(), read, names, closing.clone());
+            let tls = self.tls.clone();
+            let served = page::serve(listener, tls, read, names, logins, closing.clone());
             spawn(served)
         });
         let watch = self.watch.map(|listener| {
@@ -463,6 +486,11 @@ fn placement_options(
         connections_max: config.placement_connections_max,
         requests: metrics.placement.clone(),
     })
+}
+
+/// Returns the host of an address with a port.
+fn host_of(address: &str) -> &str {
+    address.rsplit_once(':').map_or(address, |(host, _)| host)
 }
 
 /// Returns the names that the page is served for: besides the configured ones that of its own address, as it

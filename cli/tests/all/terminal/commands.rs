@@ -90,6 +90,7 @@ pub(super) const COMMANDS: &[&str] = &[
     "cluster revoked-certificates",
     "cluster upgrade status",
     "cluster upgrade finalize",
+    "web login",
     "provider list",
     "provider watch",
     "provider show 6f1c6f0e-3a0e-4c39-8a51-4a8c3b6b1f10",

@@ -26,6 +26,8 @@ const FRAME: Frame = Frame {
     revision: 7,
     source: Source::Leader,
     may_validate: true,
+    may_change: false,
+    logged_in: None,
     topic: None,
 };
 

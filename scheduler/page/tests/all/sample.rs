@@ -4,7 +4,10 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use berth_page::action::{self, Action};
 use berth_page::cluster::{Amount, Cluster, Counts, Failover};
+use berth_page::confirm::{Seal, Subject};
+use berth_page::frame::LoggedIn;
 use berth_page::host::HostView;
 use berth_page::hosts::{Grouping, HostRow, HostState, Share};
 use berth_page::route::{HostsQuery, Topic, VmsQuery, WhyNotQuery};
@@ -15,6 +18,8 @@ use prost_reflect::{DescriptorPool, DynamicMessage, Kind, MapKey, MessageDescrip
 
 /// How deep messages are filled; those that hold themselves would have no end.
 const DEPTH_MAX: usize = 9;
+/// The token of the forms that change something.
+pub(crate) const TOKEN: &str = "0123456789abcdef";
 /// How many elements a list has.
 const ELEMENTS: usize = 2;
 
@@ -123,6 +128,11 @@ impl Filling<'_> {
             revision: 812,
             source: sources[self.choice % sources.len()],
             may_validate: self.choice.is_multiple_of(2),
+            may_change: !self.choice.is_multiple_of(3),
+            logged_in: self.choice.is_multiple_of(2).then(|| LoggedIn {
+                principal: self.text(),
+                token: TOKEN.to_owned(),
+            }),
             topic: Some(Topic::Vm(self.text())),
         }
     }
@@ -178,8 +188,54 @@ impl Filling<'_> {
         }
     }
 
+    /// Returns the views that confirm actions.
+    fn confirmations(&self) -> Vec<(&'static str, String)> {
+        let subject = |action: &Action| match action {
+            Action::Cordon(_) | Action::Uncordon(_) => Subject::Host(Box::new(self.message())),
+            Action::Drain(_) => Subject::Drained(Box::new(self.message()), self.message()),
+            Action::Migrate(_) => Subject::Vm(Box::new(self.message())),
+            Action::CancelOperation(_) => Subject::Operation(Box::new(self.message())),
+            Action::AbortMigration(_) => Subject::Migration(Box::new(self.message())),
+        };
+        let seal = Seal {
+            token: TOKEN.to_owned(),
+            request_id: "0193".to_owned(),
+        };
+        let frame = self.frame();
+        let render = |action: Action| {
+            let html = berth_page::confirm::render(&frame, &action, &subject(&action), &seal);
+            (action.title(), html)
+        };
+        action::all(self.text).into_iter().map(render).collect()
+    }
+
+    /// Returns the views that offer actions, in a frame.
+    pub(crate) fn acted_on(&self, frame: &Frame) -> [(&'static str, String); 3] {
+        let host = HostView {
+            host: self.message(),
+            volumes: Vec::new(),
+        };
+        let vm = VmView {
+            vm: self.message(),
+            operations: vec![self.message()],
+            migrations: vec![self.message()],
+        };
+        let cluster = self.cluster();
+        [
+            ("host", berth_page::host::render(frame, &host)),
+            ("vm", berth_page::vm::render(frame, &vm)),
+            ("cluster", berth_page::cluster::render(frame, &cluster)),
+        ]
+    }
+
     /// Returns every view by its name.
     pub(crate) fn views(&self) -> Vec<(&'static str, String)> {
+        let mut views = self.reads();
+        views.extend(self.confirmations());
+        views
+    }
+
+    fn reads(&self) -> Vec<(&'static str, String)> {
         let frame = self.frame();
         let query = WhyNotQuery {
             flavor: self.text(),
@@ -252,6 +308,8 @@ impl Filling<'_> {
                 "refused",
                 outcome(Outcome::Refused(Box::new(self.message()))),
             ),
+            ("login", berth_page::login::confirm(TOKEN, self.text)),
+            ("no login", berth_page::login::explain("The link was used.")),
             (
                 "failure",
                 berth_page::failure::render("It failed", self.text, Some(self.text)),

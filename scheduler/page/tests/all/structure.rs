@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use crate::markup::{Tag, tags};
-use crate::sample::Filling;
+use crate::sample::{Filling, TOKEN};
 
 fn views() -> Vec<(&'static str, Vec<Tag>)> {
     let all = (0..16).flat_map(|choice| {
@@ -58,13 +58,58 @@ fn nothing_is_inline() {
     }
 }
 
-/// Goal: no view has an action: forms only ask for another view.
+/// Goal: a form either asks for another view, or carries the proof that it is of this member.
 #[test]
-fn forms_only_read() {
+fn forms_that_change_something_are_sealed() {
     for (view, tags) in views() {
-        for tag in tags.iter().filter(|tag| tag.name == "form") {
-            assert_eq!(attribute(tag, "method"), Some("get"), "{view}");
+        let mut is_changing = false;
+        let mut tokens = 0;
+        for tag in tags {
+            match tag.name.as_str() {
+                "form" => {
+                    let method = attribute(&tag, "method");
+                    assert!(matches!(method, Some("get" | "post")), "{view}");
+                    is_changing = method == Some("post");
+                    tokens = 0;
+                }
+                "input" if attribute(&tag, "name") == Some("token") => {
+                    assert_eq!(attribute(&tag, "value"), Some(TOKEN), "{view}");
+                    assert!(is_changing, "{view}: a token in an address");
+                    tokens += 1;
+                }
+                "/form" => {
+                    assert_eq!(tokens, usize::from(is_changing), "{view}");
+                    is_changing = false;
+                }
+                _ => {}
+            }
         }
+    }
+}
+
+/// Goal: who may change nothing sees no action.
+#[test]
+fn readers_see_no_action() {
+    for choice in 0..16 {
+        let filling = Filling {
+            text: "plain",
+            choice,
+        };
+        let (mut reader, mut operator) = (filling.frame(), filling.frame());
+        (reader.may_change, operator.may_change) = (false, true);
+        let actions = |html: &str| {
+            let links = tags(html);
+            let links = links.iter().filter_map(|tag| attribute(tag, "href"));
+            let verbs = ["cordon", "uncordon", "drain", "migrate", "cancel", "abort"];
+            links
+                .filter(|link| verbs.iter().any(|verb| link.ends_with(&format!("/{verb}"))))
+                .count()
+        };
+        for (name, html) in filling.acted_on(&reader) {
+            assert_eq!(actions(&html), 0, "{name}");
+        }
+        let seen = filling.acted_on(&operator).map(|(_, html)| actions(&html));
+        assert!(seen[0] >= 2, "a host has its actions: {seen:?}");
     }
 }
 
@@ -94,7 +139,8 @@ fn landmarks_headings_and_labels_are_there() {
         let unique: BTreeSet<_> = ids.iter().copied().collect();
         assert_eq!(ids.len(), unique.len(), "{view}: an id is there twice");
         for tag in tags.iter() {
-            if matches!(tag.name.as_str(), "input" | "select") {
+            let is_hidden = attribute(tag, "type") == Some("hidden");
+            if matches!(tag.name.as_str(), "input" | "select") && !is_hidden {
                 let id = attribute(tag, "id").unwrap_or_default();
                 assert!(labelled.contains(id), "{view}: {tag:?} has no label");
             }

@@ -33,6 +33,7 @@ fn all(config: &Config) -> Vec<Setting> {
         placement_connections_max,
         page_listen,
         page_hosts,
+        page_login,
         cluster_id,
         start,
         log,
@@ -67,6 +68,7 @@ fn all(config: &Config) -> Vec<Setting> {
             "page_hosts",
             (!page_hosts.is_empty()).then(|| page_hosts.join(",")),
         ),
+        ("page_login", page_login.then(|| "true".to_owned())),
         ("cluster_id", cluster_id.clone()),
         ("start", Some(of_start(start))),
     ]);

@@ -59,7 +59,10 @@ pub(super) struct View {
 }
 
 impl View {
-    fn new(revision: u64, render: impl FnOnce(&Frame) -> String + Send + 'static) -> Self {
+    pub(super) fn new(
+        revision: u64,
+        render: impl FnOnce(&Frame) -> String + Send + 'static,
+    ) -> Self {
         Self {
             revision,
             render: Box::new(render),
@@ -72,6 +75,8 @@ pub(super) struct Reader<'a> {
     pub(super) context: &'a Context,
     pub(super) failover: &'a Failover,
     pub(super) peer: Option<Peer>,
+    /// The token of the caller's forms.
+    pub(super) token: String,
 }
 
 /// Works on a frozen state, away from the tasks of requests.
@@ -102,11 +107,14 @@ impl Reader<'_> {
             Route::Vm(name) => self.vm(name).await,
             Route::VmHistory(name) => self.history(name).await,
             Route::WhyNot(query) => self.why_not(query).await,
-            Route::Asset(_) | Route::Events(_) => Err(Status::internal("it is no view")),
+            Route::Action(action) => self.confirm(action).await,
+            Route::Asset(_) | Route::Events(_) | Route::Login(_) | Route::Logout => {
+                Err(Status::internal("it is no view"))
+            }
         }
     }
 
-    fn request<T>(&self, message: T) -> Request<T> {
+    pub(super) fn request<T>(&self, message: T) -> Request<T> {
         let mut request = Request::new(message);
         if let Some(peer) = &self.peer {
             request.extensions_mut().insert(peer.clone());
@@ -114,7 +122,7 @@ impl Reader<'_> {
         request
     }
 
-    async fn state(&self) -> Result<State, Status> {
+    pub(super) async fn state(&self) -> Result<State, Status> {
         self.context.state(0).await
     }
 

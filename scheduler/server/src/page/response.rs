@@ -10,7 +10,7 @@ use berth_proto::status::from_status;
 use bytes::Bytes;
 use http_body_util::{Either, Full, StreamBody};
 use tonic::Status;
-use tonic::codegen::http::header::{ALLOW, CONTENT_TYPE, HeaderName, RETRY_AFTER};
+use tonic::codegen::http::header::{ALLOW, CONTENT_TYPE, HeaderName, LOCATION, RETRY_AFTER};
 use tonic::codegen::http::{HeaderValue, Response, StatusCode};
 
 use super::stream::Events;
@@ -76,16 +76,22 @@ pub(super) fn failure(
     html(status, failure::render(what, why, hint))
 }
 
-/// Refuses a method.
-pub(super) fn method_not_allowed() -> Response<Content> {
-    let mut response = failure(
-        StatusCode::METHOD_NOT_ALLOWED,
-        "Not allowed",
-        "only GET and HEAD are answered: the page changes nothing",
-        None,
-    );
-    let allowed = HeaderValue::from_static("GET, HEAD");
+/// Refuses a method; these are answered.
+pub(super) fn method_not_allowed(allowed: &'static str) -> Response<Content> {
+    let why = format!("only {allowed} is answered here");
+    let mut response = failure(StatusCode::METHOD_NOT_ALLOWED, "Not allowed", &why, None);
+    let allowed = HeaderValue::from_static(allowed);
     response.headers_mut().insert(ALLOW, allowed);
+    response
+}
+
+/// Leads to another view, after an action was carried out.
+pub(super) fn see_other(path: &str) -> Response<Content> {
+    let mut response = html(StatusCode::SEE_OTHER, String::new());
+    // A path has no other characters than a header may have.
+    if let Ok(path) = HeaderValue::from_str(path) {
+        response.headers_mut().insert(LOCATION, path);
+    }
     response
 }
 

@@ -9,10 +9,11 @@
 //! A view is loaded again as a whole, so an event says only that it is due; what it shows is read and
 //! authorized as ever.
 //!
-//! Invariant: a stream ends when its client is gone, the member stops, or the caller's certificate is no longer
-//! valid; after a change of the view there is an event, or the end of the stream.
+//! Invariant: a stream ends when its client is gone, the member stops, or the caller's certificate or login is no
+//! longer valid; after a change of the view there is an event, or the end of the stream.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use berth_page::route::Topic;
@@ -30,6 +31,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Status};
 
+use super::logins::{Logins, Session};
 use super::response::Part;
 use crate::service::{Context, EventApi, of_own_state};
 
@@ -54,6 +56,8 @@ pub(super) struct Following {
     pub(super) topic: Topic,
     /// The caller, where it is authenticated.
     pub(super) checked: Option<Peer>,
+    /// The login that the stream belongs to, if it belongs to one.
+    pub(super) session: Option<(Arc<Logins>, Session)>,
     pub(super) stop: CancellationToken,
     /// Held as long as the stream goes on.
     pub(super) _permit: Permit,
@@ -152,6 +156,11 @@ impl Following {
 
     /// Checks that the caller still may follow.
     fn check(&self) -> Result<(), Ended> {
+        if let Some((logins, session)) = &self.session
+            && !logins.goes_on(session, Instant::now())
+        {
+            return Err(because("the login has ended"));
+        }
         let Some(peer) = &self.checked else {
             return Ok(());
         };

@@ -29,7 +29,9 @@ use uuid::Uuid;
 use super::backup::BackupStream;
 use super::context::Context;
 use super::keyed::{open, own_service};
-use super::{backup, diagnostics, list, recovery_status, refusal, retained, revocation};
+use super::{
+    backup, diagnostics, list, page_login, recovery_status, refusal, retained, revocation,
+};
 use crate::join::without_scheme;
 use crate::membership::{At, Members, at_other_address, expect_version, has_taken_over};
 use crate::{addresses, dead_members, grants};
@@ -174,6 +176,14 @@ impl ClusterService for ClusterApi {
     ) -> Result<Response<v1::GetDiagnosticsResponse>, Status> {
         let since = request.into_inner().log_since;
         Ok(Response::new(diagnostics::to_wire(&self.0, since)?))
+    }
+
+    async fn create_page_login(
+        &self,
+        request: Request<v1::CreatePageLoginRequest>,
+    ) -> Result<Response<v1::CreatePageLoginResponse>, Status> {
+        let link = page_login::create(&self.0, request.extensions().get())?;
+        Ok(Response::new(link))
     }
 
     async fn join_cluster(

@@ -54,6 +54,7 @@ use crate::grants;
 use crate::liveness::Liveness;
 use crate::machine::Machine;
 use crate::metrics::{End, Metrics};
+use crate::page::PageAccess;
 use crate::refusals::Refusals;
 
 /// Maximum number of refusals explained at the same time.
@@ -88,6 +89,8 @@ pub(crate) struct Setup {
     pub(crate) contacts: Contacts,
     /// What dials other members.
     pub(crate) dialer: Dialer,
+    /// How browsers get to the page, if it is served.
+    pub(crate) page: Option<PageAccess>,
     /// How scheduled backups went; absent if none are scheduled.
     pub(crate) scheduled_backups: Option<SharedStatus>,
     /// The configuration in force, for support; no value of it is a secret.
@@ -256,6 +259,11 @@ impl Context {
 
     pub(crate) fn dialer(&self) -> &Dialer {
         &self.inner.setup.dialer
+    }
+
+    /// Returns how browsers get to the page, if it is served.
+    pub(super) fn page(&self) -> Option<&PageAccess> {
+        self.inner.setup.page.as_ref()
     }
 
     pub(crate) fn stopping(&self) -> &CancellationToken {

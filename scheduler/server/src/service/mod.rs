@@ -13,6 +13,7 @@
 //! | [`stale`] | reads that this member answers alone, and what their answers are worth |
 //! | [`backup`] | a backup of this member's state, as a stream |
 //! | [`diagnostics`] | what this member states of itself for support |
+//! | [`page_login`] | links that log a browser in to the page |
 //! | [`recovery`], [`recovery_status`] | what agents report while the cluster recovers, and how far that is |
 //! | [`filter`] | the filters of provider lists |
 //! | [`query`], [`candidates`], [`explanation`] | allocation candidates, and why there are none |
@@ -42,6 +43,7 @@ mod list;
 mod messages;
 mod moves;
 mod operation;
+mod page_login;
 mod placement;
 mod planner;
 mod policy;
