@@ -216,6 +216,7 @@ pub struct Builder {
     gated: bool,
     watched: bool,
     paged: bool,
+    page_login: bool,
     tables: String,
 }
 
@@ -313,6 +314,13 @@ impl Builder {
         self
     }
 
+    /// Has browsers log in to the pages.
+    #[must_use]
+    pub fn with_page_logins(mut self) -> Self {
+        self.page_login = true;
+        self.paged()
+    }
+
     /// Gives everybody a certificate.
     #[must_use]
     pub fn certified(mut self) -> Self {
@@ -351,6 +359,7 @@ impl Builder {
             gated: self.gated,
             watched: self.watched,
             paged: self.paged,
+            page_login: self.page_login,
             gate: None,
             begin_at: self.service_version.map(|version| version.to_string()),
             folder,
@@ -398,6 +407,7 @@ pub struct Cluster {
     gated: bool,
     watched: bool,
     paged: bool,
+    page_login: bool,
     /// The gate that the scheduler advertises, until it is taken.
     gate: Option<Gate>,
     /// The service version at which parts are started, while the first ones are.
@@ -426,6 +436,7 @@ impl Cluster {
             gated: false,
             watched: false,
             paged: false,
+            page_login: false,
             tables: String::new(),
         }
     }
@@ -645,8 +656,15 @@ impl Cluster {
             true => part.watched(self.free_address()),
             false => part,
         };
-        match self.paged && program == "berth-scheduler" {
+        if program != "berth-scheduler" {
+            return part;
+        }
+        let part = match self.paged {
             true => part.paged(self.free_address()),
+            false => part,
+        };
+        match self.page_login {
+            true => part.with_logins(),
             false => part,
         }
     }

@@ -7,7 +7,7 @@ use berth_proto::types::v1 as wire;
 use serde_json::Value;
 use uuid::Uuid;
 
-use berth_tls::Role;
+use berth_tls::{Files, Role};
 
 use super::{Answer, Cluster, certs, eventually};
 
@@ -37,13 +37,24 @@ impl Cluster {
     #[track_caller]
     #[must_use]
     pub fn berth_at(&self, schedulers: &str, arguments: &[&str]) -> Answer {
+        let certs = self.certs.as_ref();
+        let files = certs.map(|certs| certs.files(Role::Operator, "ann"));
+        self.berth_with(files.as_ref(), schedulers, arguments)
+    }
+
+    /// As [`Self::berth`], with this certificate.
+    #[track_caller]
+    #[must_use]
+    pub fn berth_as(&self, files: &Files, arguments: &[&str]) -> Answer {
+        self.berth_with(Some(files), &self.addresses(), arguments)
+    }
+
+    #[track_caller]
+    fn berth_with(&self, files: Option<&Files>, schedulers: &str, arguments: &[&str]) -> Answer {
         let mut command = self.programs.command("berth");
         command.args(["--output", "json", "--scheduler", schedulers]);
-        if let Some(certs) = &self.certs {
-            let files = certs.files(Role::Operator, "ann");
-            for (flag, file) in certs::flags(&files) {
-                command.args([flag, &file]);
-            }
+        for (flag, file) in files.iter().flat_map(|files| certs::flags(files)) {
+            command.args([flag, &file]);
         }
         command.args(arguments);
         Answer::of(command)

@@ -67,6 +67,12 @@ impl Part {
         self
     }
 
+    /// Has browsers log in to the page.
+    pub(super) fn with_logins(mut self) -> Self {
+        self.arguments.push("--page-login".to_owned());
+        self
+    }
+
     /// Has the page served there.
     pub(super) fn paged(mut self, address: String) -> Self {
         self.arguments

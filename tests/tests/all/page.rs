@@ -1,6 +1,7 @@
 //! The page of the cluster: what every response has, who is refused, and that it follows what happens.
 //!
-//! Goal: the page shows what the commands show, changes nothing, and gives nothing to other web sites.
+//! Goal: the page shows what the commands show, changes what its own forms confirm and nothing else, and gives
+//! nothing to other web sites.
 //! Method: whole processes; requests are written as bytes, as a browser and as others would send them. Who may
 //! read with certificates is tested with `curl`, in the target `real`; the HTML itself in `scheduler/page`.
 
@@ -205,7 +206,7 @@ fn check_headers(what: &str, response: &Response) {
         policy,
         "x-content-type-options: nosniff",
         "x-frame-options: deny",
-        "referrer-policy: no-referrer",
+        "referrer-policy: same-origin",
         "cache-control: no-store",
         "cross-origin-resource-policy: same-origin",
     ] {
@@ -342,4 +343,204 @@ fn a_follower_states_its_age() {
     assert!(why.contains("leader"), "{why}");
     let alone = shows(&page, "/vms/a", "it knows no leader");
     assert!(alone.contains("own state"), "{alone}");
+}
+
+/// A form of a view.
+struct Form {
+    path: String,
+    token: String,
+    request_id: String,
+}
+
+/// Returns the form of the view that confirms an action.
+#[track_caller]
+fn form(page: &str, path: &str) -> Form {
+    let html = shows(page, path, "method=\"post\"");
+    let value = |name: &str| {
+        let (_, rest) = html
+            .split_once(&format!("name=\"{name}\" value=\""))
+            .unwrap_or_else(|| panic!("no {name} in {html}"));
+        rest.split_once('"').expect("its end").0.to_owned()
+    };
+    Form {
+        path: path.to_owned(),
+        token: value("token"),
+        request_id: value("request_id"),
+    }
+}
+
+impl Form {
+    fn body(&self, more: &str) -> String {
+        format!("token={}&request_id={}{more}", self.token, self.request_id)
+    }
+
+    /// Sends it as a browser does; returns the response.
+    #[track_caller]
+    fn send(&self, page: &str, more: &str) -> Response {
+        let own = format!("origin: http://{page}\r\nsec-fetch-site: same-origin\r\n");
+        post(page, &self.path, &own, &self.body(more))
+    }
+
+    /// Sends it; returns where the response leads to.
+    #[track_caller]
+    fn carried_out(&self, page: &str, more: &str) -> String {
+        let response = self.send(page, more);
+        assert_eq!(response.status, 303, "{}: {response:?}", self.path);
+        check_headers(&self.path, &response);
+        let mut lines = response.head.lines();
+        let location = lines.find_map(|line| line.strip_prefix("location: "));
+        location.expect("a location").to_owned()
+    }
+}
+
+#[track_caller]
+fn post(page: &str, path: &str, headers: &str, body: &str) -> Response {
+    let length = body.len();
+    send(
+        page,
+        &format!(
+            "POST {path} HTTP/1.1\r\nhost: {page}\r\nconnection: close\r\n{headers}content-type: \
+             application/x-www-form-urlencoded\r\ncontent-length: {length}\r\n\r\n{body}"
+        ),
+    )
+}
+
+fn two_hosts(schedulers: u32) -> Cluster {
+    let cluster = Cluster::builder(PROGRAMS)
+        .schedulers(schedulers)
+        .host(Host::new("h1"))
+        .host(Host::new("h2"))
+        .paged()
+        .start();
+    cluster.pinned_flavor("one", 1);
+    let _ = cluster.boot("a", "one", "h1");
+    cluster
+}
+
+/// Waits until the VM is on a host, and nothing is done to it.
+#[track_caller]
+fn moved(page: &str, host: &str) {
+    eventually(&format!("a is on {host}"), || {
+        let vm = get(page, "/vms/a").body;
+        let is_there = vm.contains(&format!("href=\"/hosts/{host}\"")) && vm.contains("ACTIVE");
+        let is_quiet = get(page, "/").body.contains("No operation is running");
+        match is_there && is_quiet && !vm.contains("Running migration") {
+            true => Ok(()),
+            false => Err(vm),
+        }
+    });
+}
+
+/// Goal: every action is carried out, from the member that leads and from another one, and the views show it.
+#[test]
+fn actions_are_carried_out() {
+    let cluster = two_hosts(3);
+    let leader = cluster.leader();
+    for (member, from, to) in [(leader, "h1", "h2"), ((leader + 1) % 3, "h2", "h1")] {
+        let page = cluster.schedulers[member].page().to_owned();
+        let host = format!("/hosts/{from}");
+        let cordon = form(&page, &format!("{host}/cordon"));
+        assert_eq!(cordon.carried_out(&page, ""), host);
+        assert_eq!(cordon.carried_out(&page, ""), host, "it was done already");
+        let _ = shows(&page, &host, "CORDONED");
+        let uncordon = form(&page, &format!("{host}/uncordon"));
+        assert_eq!(uncordon.carried_out(&page, ""), host);
+        let _ = shows(&page, &host, "/cordon\"");
+
+        let migrate = form(&page, "/vms/a/migrate");
+        assert_eq!(migrate.carried_out(&page, &format!("&host={to}")), "/vms/a");
+        moved(&page, to);
+        let again = migrate.send(&page, &format!("&host={to}"));
+        assert!(matches!(again.status, 303 | 409), "{again:?}");
+        moved(&page, to);
+
+        let drain = form(&page, &format!("/hosts/{to}/drain"));
+        assert_eq!(drain.carried_out(&page, ""), format!("/hosts/{to}"));
+        moved(&page, from);
+        let _ = shows(&page, &format!("/hosts/{to}"), "CORDONED");
+        let uncordon = form(&page, &format!("/hosts/{to}/uncordon"));
+        let _ = uncordon.carried_out(&page, "");
+        let migrate = form(&page, "/vms/a/migrate");
+        let _ = migrate.carried_out(&page, "");
+        moved(&page, to);
+    }
+    let page = cluster.schedulers[leader].page().to_owned();
+    let refused = form(&page, "/vms/a/migrate");
+    let unknown = refused.send(&page, "&host=none");
+    assert_eq!(unknown.status, 404, "{unknown:?}");
+    assert!(unknown.body.contains("none"), "{unknown:?}");
+}
+
+/// Goal: a form is carried out only if this page sent it, with the token of this member. Method: each part of a
+/// valid request is left out or replaced, for every action; the host and the VM stay as they are.
+#[test]
+fn forged_forms_are_refused() {
+    let cluster = two_hosts(1);
+    let page = cluster.schedulers[0].page().to_owned();
+    let own = format!("origin: http://{page}\r\n");
+    for path in [
+        "/hosts/h1/cordon",
+        "/hosts/h1/drain",
+        "/vms/a/migrate",
+        "/hosts/h1/uncordon",
+    ] {
+        let form = form(&page, path);
+        let valid = form.body("");
+        let other = form.token.chars().rev().collect::<String>();
+        let forged = form.request_id.as_str();
+        for (status, headers, body) in [
+            (403, String::new(), valid.clone()),
+            (403, "origin: null\r\n".to_owned(), valid.clone()),
+            (
+                403,
+                "origin: http://evil.example\r\n".to_owned(),
+                valid.clone(),
+            ),
+            (
+                403,
+                format!("{own}sec-fetch-site: cross-site\r\n"),
+                valid.clone(),
+            ),
+            (403, format!("origin: https://{page}\r\n"), valid.clone()),
+            (
+                409,
+                own.clone(),
+                format!("token={other}&request_id={forged}"),
+            ),
+            (409, own.clone(), format!("request_id={forged}")),
+            (409, own.clone(), String::new()),
+            (400, own.clone(), format!("token={}", form.token)),
+            (
+                400,
+                own.clone(),
+                format!("token={}&request_id=x", form.token),
+            ),
+            (400, own.clone(), format!("{valid}&x={}", "x".repeat(5000))),
+            (400, own.clone(), "token=%ff".to_owned()),
+        ] {
+            let response = post(&page, path, &headers, &body);
+            assert_eq!(
+                response.status, status,
+                "{path} {headers} {body}: {response:?}"
+            );
+            check_headers(path, &response);
+        }
+        let query = format!("{path}?{valid}");
+        assert_eq!(get(&page, &query).status, 200, "a link does nothing");
+    }
+    for path in [
+        "/",
+        "/hosts",
+        "/hosts/h1",
+        "/vms/a",
+        "/page.css",
+        "/why-not",
+    ] {
+        let response = post(&page, path, &own, "");
+        assert_eq!(response.status, 405, "{path}: {response:?}");
+    }
+    let _ = shows(&page, "/hosts/h1", "/cordon\"");
+    let vm = shows(&page, "/vms/a", "ACTIVE");
+    assert!(vm.contains("href=\"/hosts/h1\""), "{vm}");
+    assert_eq!(get(&page, "/login").status, 404, "no logins are offered");
 }

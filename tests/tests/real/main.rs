@@ -81,6 +81,8 @@ const TESTS: &[Test] = &[
     test!(tls::kubernetes_calls_a_controller_over_https, [Curl]),
     test!(tls::metrics_require_certificates, [Curl]),
     test!(tls::the_page_requires_certificates, [Curl]),
+    test!(tls::actions_are_for_operators_and_in_their_name, [Curl]),
+    test!(tls::browsers_log_in_by_a_link, [Curl]),
 
     test!(prometheus::promtool_finds_no_fault_in_any_scrape, [Prometheus]),
     test!(prometheus::prometheus_scrapes_three_schedulers, [Prometheus]),

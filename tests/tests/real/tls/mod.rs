@@ -18,6 +18,9 @@ mod setup;
 
 pub(crate) use kubernetes::kubernetes_calls_a_controller_over_https;
 pub(crate) use metrics::metrics_require_certificates;
-pub(crate) use page::the_page_requires_certificates;
+pub(crate) use page::{
+    actions_are_for_operators_and_in_their_name, browsers_log_in_by_a_link,
+    the_page_requires_certificates,
+};
 pub(crate) use rest::the_rest_api_asks_for_certificates;
 pub(crate) use setup::the_documented_setup_starts;
