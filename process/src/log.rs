@@ -1,33 +1,39 @@
 //! Log lines, on standard error: standard output is for data. Not metrics.
 //!
+//! | module | what |
+//! |---|---|
+//! | [`filter`] | which lines a filter lets pass |
+//! | [`level`] | the filter that is in force, and changes of it at run time |
+//!
 //! Invariant: an event is one line, whatever its fields hold: names, addresses and reasons come from
 //! other machines, and an operator reads them on a terminal or in the journal. The fields are
 //! escaped by `Fields`, and JSON escapes them in its own way.
+
+pub mod filter;
+pub mod level;
+#[cfg(test)]
+mod lines;
 
 use std::error::Error;
 use std::io::IsTerminal as _;
 
 use tracing::field::{Field, Visit};
+use tracing::level_filters::LevelFilter;
+use tracing_log::AsLog as _;
 use tracing_subscriber::field::RecordFields;
 use tracing_subscriber::fmt::FormatFields;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
-use tracing_subscriber::{EnvFilter, fmt};
+use tracing_subscriber::{fmt, reload};
 
+use self::level::Level;
 use crate::keys::Keys;
 use crate::recent;
 use crate::terminal::escape;
 
 /// The environment variable that overrides the configured filter.
 pub const FILTER_VARIABLE: &str = "BERTH_LOG";
-
-/// Log lines of libraries that a program of ours replaces by its own. raft-engine warns of a cut
-/// "Corruption" each time that a process was killed, since its files end in blank space then; the
-/// store compares the log with its witness and reports what was found.
-const REPLACED: &str = "raft_engine::file_pipe_log::pipe_builder=error";
-/// The library; a filter that names it gets its lines as they are.
-const REPLACED_OF: &str = "raft_engine";
 
 /// How log lines are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, clap::ValueEnum)]
@@ -72,14 +78,7 @@ impl Log {
     /// When the filter is none.
     pub fn start(&self) -> Result<(), String> {
         let filter = std::env::var(FILTER_VARIABLE).unwrap_or_else(|_| self.filter.clone());
-        let quiet = match filter.contains(REPLACED_OF) {
-            true => filter.clone(),
-            false => format!("{filter},{REPLACED}"),
-        };
-        let wrong = |error| format!("{filter:?} is not a log filter: {error}");
-        // An empty filter, and one that is wrong, are judged as they were written.
-        let given = EnvFilter::try_new(&filter).map_err(wrong)?;
-        let filter = EnvFilter::try_new(&quiet).unwrap_or(given);
+        let (filtering, handle) = reload::Layer::new(filter::configured(&filter)?);
         let lines = fmt::layer()
             .with_writer(std::io::stderr)
             // Colours are for people: a file or a collector of logs gets none.
@@ -88,12 +87,20 @@ impl Log {
             .with_writer(recent::Writer)
             .with_ansi(false)
             .fmt_fields(PlainFields);
-        let registry = tracing_subscriber::registry().with(filter).with(recent);
+        let registry = tracing_subscriber::registry().with(filtering).with(recent);
         // An error means that lines are written already, as by the program that embeds this one.
-        let _ = match self.format {
+        let started = match self.format {
             LogFormat::Json => registry.with(lines.json().flatten_event(true)).try_init(),
             LogFormat::Text => registry.with(lines.fmt_fields(Fields)).try_init(),
         };
+        if started.is_ok() {
+            level::begin(Level::new(&filter, move |filter| {
+                handle.reload(filter)?;
+                // Libraries that use the crate `log` compare with a level of their own first.
+                tracing_log::log::set_max_level(LevelFilter::current().as_log());
+                Ok(())
+            }));
+        }
         Ok(())
     }
 }
@@ -184,34 +191,8 @@ impl Visit for FieldVisitor<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-    use std::sync::{Arc, Mutex};
-
-    use tracing_subscriber::fmt::MakeWriter;
-
+    use super::lines::Lines;
     use super::*;
-
-    #[derive(Clone, Default)]
-    struct Lines(Arc<Mutex<Vec<u8>>>);
-
-    impl io::Write for Lines {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().extend_from_slice(bytes);
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
-    impl MakeWriter<'_> for Lines {
-        type Writer = Self;
-
-        fn make_writer(&self) -> Self {
-            self.clone()
-        }
-    }
 
     const HOSTILE: &str = "h1\x1b[2J\n2026-01-01 ERROR forged\u{202e}\u{200b}\u{9b}31m\x7f";
     const ESCAPED: &str = r"h1\u{1b}[2J\n2026-01-01 ERROR forged\u{202e}\u{200b}\u{9b}31m\u{7f}";
@@ -239,7 +220,7 @@ mod tests {
                 .fmt_fields(Fields)
                 .finish();
             tracing::subscriber::with_default(subscriber, log_hostile_fields);
-            let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+            let text = lines.take();
             assert_eq!(text.lines().count(), 2, "{text}");
             assert!(text.contains(&format!("agent {ESCAPED}")), "{text}");
             let plain = text
@@ -269,7 +250,7 @@ mod tests {
             .flatten_event(true)
             .finish();
         tracing::subscriber::with_default(subscriber, log_hostile_fields);
-        let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+        let text = lines.take();
         assert_eq!(text.lines().count(), 2, "{text}");
         assert!(text.contains(r"h1\u001b[2J\n2026"), "{text}");
         assert!(!text.contains('\x1b'), "{text:?}");
