@@ -6,6 +6,7 @@
 //! | [`host`], [`placement`], [`scheduler`], [`policy`], [`planner`], [`volume`], [`operation`], [`event`], [`audit`], [`cluster`] | what a scheduler serves |
 //! | [`conductor`] | what a conductor serves to users |
 //! | [`agent`] | what a compute agent serves to conductors |
+//! | [`log`] | what every program serves of its log |
 //! | [`state`] | what is stored: commands and rows |
 //! | [`convert`] | wire to domain and back |
 //! | [`status`] | refusals as gRPC statuses |
@@ -62,6 +63,8 @@ packages! {
     audit = "berth.audit.v1";
     /// What users call to boot, delete and move: `berth.conductor`.
     conductor = "berth.conductor.v1";
+    /// Which log lines a program writes: `berth.log`.
+    log = "berth.log.v1";
     /// What conductors call on each host: `berth.agent`.
     agent = "berth.agent.v1";
     /// The scheduler's Raft group and registered services: `berth.cluster`.

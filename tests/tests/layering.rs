@@ -48,6 +48,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &["berth-domain", "berth-files", "berth-tls", "berth-traces"],
     ),
     ("berth-process", &["berth-tls", "berth-traces"]),
+    (
+        "berth-log-service",
+        &["berth-domain", "berth-process", "berth-proto"],
+    ),
     ("berth-host", &["berth-domain"]),
     ("berth-driver-api", &["berth-domain"]),
     ("berth-driver", &["berth-domain", "berth-driver-api"]),
@@ -92,6 +96,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "berth-state",
             "berth-store",
             "berth-replication",
+            "berth-log-service",
             "berth-proto",
             "berth-process",
             "berth-tls",
@@ -108,6 +113,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "berth-pmem",
             "berth-csi",
             "berth-files",
+            "berth-log-service",
             "berth-proto",
             "berth-process",
             "berth-tls",
@@ -119,6 +125,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "berth-domain",
             "berth-files",
+            "berth-log-service",
             "berth-proto",
             "berth-process",
             "berth-tls",
@@ -133,6 +140,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "berth-domain",
             "berth-saga",
+            "berth-log-service",
             "berth-proto",
             "berth-process",
             "berth-tls",

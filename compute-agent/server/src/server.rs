@@ -53,6 +53,7 @@ const REFLECTION: Reflection = Reflection {
     descriptors: berth_proto::DESCRIPTOR_SET,
     served: &[
         compute_agent_service_server::SERVICE_NAME,
+        berth_log_service::SERVICE_NAME,
         volume_agent_service_server::SERVICE_NAME,
     ],
 };
@@ -306,6 +307,7 @@ impl ComputeAgent {
         let certificates = certificates.map(|tls| tokio::spawn(tls.follow(stopping.clone())));
         let routes = Routes::new(ComputeAgentServiceServer::new(api))
             .add_service(health_service)
+            .add_service(berth_log_service::service())
             .add_service(REFLECTION.v1())
             .add_service(REFLECTION.v1alpha());
         let routes = match volumes.as_ref().map(Running::service) {

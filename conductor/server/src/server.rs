@@ -38,7 +38,10 @@ use crate::supervisor::{self, Settings};
 /// The descriptors are those of all programs; only what is served here is listed.
 const REFLECTION: Reflection = Reflection {
     descriptors: berth_proto::DESCRIPTOR_SET,
-    served: &[conductor_service_server::SERVICE_NAME],
+    served: &[
+        conductor_service_server::SERVICE_NAME,
+        berth_log_service::SERVICE_NAME,
+    ],
 };
 
 /// A conductor that listens, but does not serve yet.
@@ -183,6 +186,7 @@ impl Conductor {
         let certificates = certificates.map(|tls| tokio::spawn(tls.follow(stopping.clone())));
         let routes = Routes::new(ConductorServiceServer::new(api))
             .add_service(health_service)
+            .add_service(berth_log_service::service())
             .add_service(REFLECTION.v1())
             .add_service(REFLECTION.v1alpha());
         let server = server::new(self.tls.as_ref(), server::limits()).counted(metrics.grpc.clone());

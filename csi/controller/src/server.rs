@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use berth_domain::version::ServiceVersion;
+use berth_process::access::table;
 use berth_process::metrics::{self, GrpcRequests, Program, grpc};
 use berth_process::server::{self, Reflection};
 use berth_process::{BoxFuture, Faults, Shutdown, listening, schedulers, service_manager, socket};
@@ -30,6 +31,7 @@ const REFLECTION: Reflection = Reflection {
     served: &[
         identity_server::SERVICE_NAME,
         controller_server::SERVICE_NAME,
+        berth_log_service::SERVICE_NAME,
     ],
 };
 
@@ -86,11 +88,14 @@ async fn serve(config: Config, mut shutdown: Shutdown) -> Result<(), Error> {
     // The permissions of its directory say which users may connect.
     let routes = Routes::new(IdentityServer::new(IdentityApi::new(&config.driver_name)))
         .add_service(ControllerServer::new(api))
+        .add_service(berth_log_service::service())
         .add_service(REFLECTION.v1())
         .add_service(REFLECTION.v1alpha());
     let closing = stopping.clone().cancelled_owned();
     let incoming = socket.incoming();
-    let requests = GrpcRequests::new(grpc::CSI.iter().copied().filter(is_served));
+    let of_csi = grpc::CSI.iter().copied().filter(is_served);
+    let of_log = table::methods_of(&[berth_log_service::SERVICE_NAME]);
+    let requests = GrpcRequests::new(of_csi.chain(of_log));
     let server = server::new(None, server::limits()).counted(requests.clone());
     let watched = Watched {
         requests,

@@ -170,6 +170,15 @@ pub(super) const TABLE: &[Row] = &[
         ],
     ),
     (
+        "berth.log.v1.LogService",
+        &[
+            ("GetLogLevel", O | R),
+            // Debug lines name more than others, and cost more.
+            ("SetLogLevel", O),
+            ("ResetLogLevel", O),
+        ],
+    ),
+    (
         "berth.operation.v1.OperationService",
         &[
             ("GetOperation", C | O | R),

@@ -48,7 +48,11 @@ use crate::service::Context;
 const KEPT: Duration = Duration::from_secs(60);
 
 /// What needs no state, or is about all of them.
-const NOT_OF_A_STATE: [&str; 2] = ["berth.cluster.v1.ClusterService/WaitLeader", HISTORY];
+const NOT_OF_A_STATE: [&str; 3] = [
+    "berth.cluster.v1.ClusterService/WaitLeader",
+    "berth.log.v1.LogService/GetLogLevel",
+    HISTORY,
+];
 
 /// Who may call this may read earlier states, which costs the same.
 const HISTORY: &str = "berth.event.v1.EventService/GetHistory";

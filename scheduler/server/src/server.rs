@@ -76,6 +76,7 @@ const REFLECTION: Reflection = Reflection {
         cluster_service_server::SERVICE_NAME,
         event_service_server::SERVICE_NAME,
         host_service_server::SERVICE_NAME,
+        berth_log_service::SERVICE_NAME,
         import_service_server::SERVICE_NAME,
         move_service_server::SERVICE_NAME,
         power_service_server::SERVICE_NAME,
@@ -398,6 +399,7 @@ impl Scheduler {
         let routes = routes::client_services(&context, self.config.request_bytes_max)
             .add_service(raft_service)
             .add_service(health_service)
+            .add_service(berth_log_service::service())
             .add_service(REFLECTION.v1())
             .add_service(REFLECTION.v1alpha());
         let server = server::new(self.tls.as_ref(), grpc_limits(&self.config));

@@ -154,4 +154,5 @@ services! {
     14 = "berth.conductor.v1.ConductorService",
     15 = "berth.cluster.v1.ClusterService",
     16 = "berth.volume.v1.VolumeService",
+    17 = "berth.log.v1.LogService",
 }

@@ -31,7 +31,7 @@ const READS: [&str; 9] = [
     "Get", "List", "Find", "Plan", "Fit", "Verify", "Watch", "Wait", "Expect",
 ];
 
-const WRITES: [&str; 38] = [
+const WRITES: [&str; 40] = [
     "Add",
     "Advance",
     "Batch",
@@ -58,12 +58,14 @@ const WRITES: [&str; 38] = [
     "Renew",
     "Replace",
     "Report",
+    "Reset",
     "Reshape",
     "Revert",
     "Reinstate",
     "Revoke",
     "Rotate",
     "Schedule",
+    "Set",
     "Take",
     "Transfer",
     "Uncordon",
@@ -72,11 +74,12 @@ const WRITES: [&str; 38] = [
     "Write",
 ];
 
-const OWN: [&str; 4] = [
+const OWN: [&str; 5] = [
     "/berth.cluster.v1.ClusterService/Backup",
     "/berth.cluster.v1.ClusterService/GetClusterStatus",
     "/berth.cluster.v1.ClusterService/GetDiagnostics",
     "/berth.cluster.v1.ClusterService/WaitLeader",
+    "/berth.log.v1.LogService/GetLogLevel",
 ];
 
 /// Returns the paths of all methods that a scheduler serves.

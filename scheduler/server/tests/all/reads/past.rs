@@ -41,7 +41,8 @@ async fn refused(address: &str, path: &str, request: &[u8], revision: u64) -> St
 
 fn is_of_a_state(path: &str) -> bool {
     let method = path.trim_start_matches('/');
-    !WATCHES.contains(&method) && !path.ends_with("/GetHistory")
+    let has_no_state = ["/GetHistory", "/GetLogLevel"];
+    !WATCHES.contains(&method) && !has_no_state.iter().any(|name| path.ends_with(name))
 }
 
 #[tokio::test(flavor = "multi_thread")]
