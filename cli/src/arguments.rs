@@ -20,6 +20,7 @@ pub use self::certs::{
 pub use self::completion::Completion;
 pub use self::disk::DiskArgument;
 pub use self::history::HistoryPart;
+pub use self::log_level::{LogLevel, Programs};
 pub use self::moves::{DrainOptions, HostMoves, Moves};
 pub use self::placement::{
     Candidates, Class, Group, GroupPolicy, Order, Provider, ProviderFilter, ProviderList, Trait,
@@ -46,6 +47,7 @@ mod completion;
 mod disk;
 mod help;
 mod history;
+mod log_level;
 mod moves;
 mod placement;
 mod planner;
@@ -284,6 +286,9 @@ pub enum Command {
     Replay(Box<Replay>),
     /// Answer an allocation request of Ganeti
     Iallocator(Iallocator),
+    /// Show and change the log levels of programs that run
+    #[command(subcommand)]
+    LogLevel(LogLevel),
     /// Collect what helps to find a fault
     #[command(subcommand)]
     Support(Support),

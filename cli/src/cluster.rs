@@ -97,7 +97,7 @@ pub async fn run(session: &mut Session, verb: Verb) -> anyhow::Result<()> {
 
 /// Returns the conductors. A status is requested when something is wrong: it must not need a
 /// majority.
-async fn registered(session: &Session) -> anyhow::Result<Vec<Service>> {
+pub(crate) async fn registered(session: &Session) -> anyhow::Result<Vec<Service>> {
     let request = ListServicesRequest {
         consistency: ReadConsistency::Stale.into(),
         ..Default::default()

@@ -21,6 +21,7 @@
 //! | [`watch`], [`audit`] | changes as they happen; which principal requested them |
 //! | [`top`] | the cluster on the whole screen, as it changes |
 //! | [`history`] | what became of a VM or a host |
+//! | [`log_level`] | which log lines programs write |
 //! | [`progress`], [`failure`] | what is shown while an operation runs, and that it has failed |
 //! | [`mod@fit`] | would it fit? without any cluster |
 //! | [`draw`] | pictures of topologies |
@@ -54,6 +55,7 @@ pub mod fit;
 pub mod flavor;
 pub mod history;
 pub mod host;
+pub mod log_level;
 pub mod memory;
 pub mod migration;
 pub mod offline;
@@ -210,6 +212,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Iallocator(args) => planner::text::iallocator(args),
         Command::Backup(command) => backup::run(command, session.output),
         Command::Replay(args) => replay::run(&args, session.output),
+        Command::LogLevel(command) => log_level::run(&session, command).await,
         Command::Support(command) => support::run(&session, command).await,
         Command::Certs(command) => certs::run(command, session.output),
         Command::Completion(args) => {

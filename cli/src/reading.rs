@@ -27,6 +27,8 @@ fn shows_where_vms_are(command: &Command) -> bool {
             | Command::Vm(Vm::List { .. } | Vm::Show { .. })
             | Command::Host(Host::List { .. } | Host::Show { .. })
             | Command::Support(_)
+            // It reads where the programs are.
+            | Command::LogLevel(_)
     )
 }
 
@@ -55,6 +57,8 @@ mod tests {
             "berth host list --memory",
             "berth host show h1",
             "berth support bundle",
+            "berth log-level show",
+            "berth log-level set debug --all-members",
         ] {
             assert_eq!(of(line), Reading::LeaderOrStale, "{line}");
         }

@@ -13,7 +13,7 @@ use berth_domain::refusal::{Code, Refusal};
 use berth_domain::version::{Feature, ServiceVersion, TOO_OLD};
 use berth_proto::client::members::{Known, Learner};
 use berth_proto::client::own::OwnAnswer;
-use berth_proto::client::{self, Dialer, Policy, SchedulerChannel, conductor};
+use berth_proto::client::{self, Dialer, InvalidAddress, Policy, SchedulerChannel, conductor};
 use berth_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
 use berth_proto::cluster::v1::{GetClusterStatusRequest, ListServicesRequest};
 use berth_proto::conductor::v1::GetServiceInfoRequest;
@@ -326,6 +326,15 @@ impl Session {
         address::url(self.scheduler.dialer(), address)
     }
 
+    /// Returns a channel to a program, which is dialled when it is first called.
+    ///
+    /// # Errors
+    ///
+    /// When the address is none.
+    pub(crate) fn channel(&self, url: &str, expected: Expected) -> Result<Channel, InvalidAddress> {
+        self.scheduler.dialer().channel(url, expected)
+    }
+
     /// Returns the files that are read instead of schedulers, if they are.
     pub(crate) fn offline(&self) -> Option<&Offline> {
         self.offline.as_ref()
@@ -343,7 +352,7 @@ impl Session {
     }
 
     /// Refuses what needs a running cluster, where files are read.
-    fn check_running(&self) -> Result<(), Refusal> {
+    pub(crate) fn check_running(&self) -> Result<(), Refusal> {
         match self.is_offline() {
             true => Err(offline::not_a_read()),
             false => Ok(()),
@@ -351,7 +360,7 @@ impl Session {
     }
 
     /// Refuses what may change something, where the user requested stale reads, or files are read.
-    fn check_may_change(&self) -> Result<(), Refusal> {
+    pub(crate) fn check_may_change(&self) -> Result<(), Refusal> {
         self.check_running()?;
         match self.reading {
             Reading::Stale | Reading::Revision(_) => Err(stale::not_a_read()),
@@ -724,6 +733,11 @@ fn no_conductor(tried: &[String]) -> Refusal {
     };
     Refusal::new(Code::Unavailable, conductor::UNREACHABLE, message)
         .with_hint("start one: berth-conductor --scheduler ADDRESS")
+}
+
+/// Returns what broke a connection in the first place.
+pub(crate) fn chain_end(error: &dyn std::error::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), chain_end)
 }
 
 /// Returns a resource name, as `hosts/h1` for `h1` and for `hosts/h1`.

@@ -29,7 +29,16 @@ const GROUPS: &[(&str, &[&str])] = &[
     (
         "Cluster",
         &[
-            "cluster", "backup", "policy", "top", "web", "watch", "audit", "support", "certs",
+            "cluster",
+            "backup",
+            "policy",
+            "top",
+            "web",
+            "watch",
+            "audit",
+            "log-level",
+            "support",
+            "certs",
         ],
     ),
     (

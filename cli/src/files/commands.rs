@@ -9,8 +9,8 @@ use berth_domain::refusal::{Code, Refusal};
 
 use crate::arguments::{
     Aggregate, Audit, AvailabilityZone, Class, Cluster, ClusterRecovery, Command, Flavor, Host,
-    HostPmem, Migration, Operation, PciAlias, Placement, Policy, Provider, ServerGroup, Trait,
-    Upgrade, Vm, Volume,
+    HostPmem, LogLevel, Migration, Operation, PciAlias, Placement, Policy, Provider, ServerGroup,
+    Trait, Upgrade, Vm, Volume,
 };
 
 use crate::arguments::Global;
@@ -147,6 +147,10 @@ fn verdict(command: &Command) -> Verdict {
         Command::Audit(Audit::List(_)) => Status,
         Command::Audit(Audit::Show { .. }) => Reads,
         Command::Web(_) => Live("the page is served by a scheduler"),
+        Command::LogLevel(LogLevel::Show { .. }) => {
+            Live("log levels are those of running programs")
+        }
+        Command::LogLevel(LogLevel::Set { .. } | LogLevel::Reset { .. }) => Changes,
         Command::Support(_) => Live("a bundle is made of what schedulers answer"),
         Command::Candidates(_) | Command::Verify(_) | Command::Score(_) | Command::Capacity(_) => {
             Reads
@@ -287,6 +291,8 @@ mod tests {
             "cluster rotate-grant-key",
             "cluster upgrade finalize",
             "policy set memory.ratio=1.5",
+            "log-level set debug --all-members",
+            "log-level reset",
         ] {
             assert_eq!(of(line), Changes, "{line}");
         }
@@ -301,6 +307,7 @@ mod tests {
             "cluster backup y",
             "host check h1",
             "support bundle y",
+            "log-level show",
         ] {
             assert!(matches!(of(line), Live(_)), "{line}");
         }

@@ -36,6 +36,23 @@ impl Dialer {
         }
     }
 
+    /// Returns a channel to a socket of this machine, as `unix:///run/berth/csi.sock`. Its folder says who
+    /// may connect, and neither end shows a certificate.
+    ///
+    /// # Errors
+    ///
+    /// When the text is not of that form.
+    pub fn socket(address: &str) -> Result<Channel, InvalidAddress> {
+        let invalid = || InvalidAddress {
+            address: address.to_owned(),
+        };
+        if !address.starts_with("unix:/") {
+            return Err(invalid());
+        }
+        let endpoint = Endpoint::from_shared(address.to_owned()).map_err(|_| invalid())?;
+        Ok(endpoint.connect_timeout(CONNECT_TIMEOUT).connect_lazy())
+    }
+
     /// Returns the certificates.
     #[must_use]
     pub fn tls(&self) -> Option<&Tls> {
