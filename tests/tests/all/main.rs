@@ -19,6 +19,7 @@ mod gate;
 mod history;
 mod host_check;
 mod learnt_schedulers;
+mod log_level;
 mod metrics;
 mod offline;
 mod page;
