@@ -49,6 +49,7 @@ mod help;
 mod history;
 mod log_level;
 mod moves;
+pub(crate) mod names;
 mod placement;
 mod planner;
 mod policy;

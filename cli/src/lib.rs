@@ -95,7 +95,7 @@ use std::process::ExitCode;
 
 use berth_domain::refusal::{Code, Refusal};
 use berth_process::error_chain;
-use clap::{CommandFactory as _, Parser as _};
+use clap::{CommandFactory as _, FromArgMatches as _};
 
 use crate::arguments::{Arguments, Command};
 use crate::output::Format;
@@ -119,7 +119,10 @@ pub const EXIT_UNHEALTHY: u8 = 4;
 
 /// Runs the command with these arguments, the program's name first.
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
-    let arguments = match Arguments::try_parse_from(&arguments) {
+    let command = arguments::names::with_rules(Arguments::command());
+    let parsed = command.try_get_matches_from(&arguments);
+    let parsed = parsed.and_then(|matches| Arguments::from_arg_matches(&matches));
+    let arguments = match parsed {
         Ok(arguments) => arguments,
         Err(error) => {
             let error = usage::without_defaults(error, Arguments::command());

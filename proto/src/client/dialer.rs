@@ -8,9 +8,8 @@ use std::time::Duration;
 use berth_tls::{Connector, Expected, Inside, Tls};
 use tonic::transport::{Channel, Endpoint};
 
-use super::{
-    CONNECT_TIMEOUT, InvalidAddress, KEEP_ALIVE_INTERVAL, KEEP_ALIVE_TIMEOUT, check_address,
-};
+use super::server_url::{InvalidAddress, check_address};
+use super::{CONNECT_TIMEOUT, KEEP_ALIVE_INTERVAL, KEEP_ALIVE_TIMEOUT};
 
 /// Makes connections. Cheap to clone.
 #[derive(Clone, Debug, Default)]

@@ -58,6 +58,15 @@ impl Bench {
         Answer::of(command)
     }
 
+    /// Runs a command that writes no log to its end.
+    #[track_caller]
+    #[must_use]
+    pub fn run_plain(&self, program: &str, arguments: &[&str]) -> Answer {
+        let mut command = self.programs.command(program);
+        command.args(arguments);
+        Answer::of(command)
+    }
+
     /// Starts a scheduler that is expected to run.
     #[track_caller]
     #[must_use]

@@ -170,6 +170,8 @@ fn what_does_not_exist_and_what_means_nothing_is_refused() {
         (&["--conductor", "x"], 1, "CONDUCTOR_NOT_FOUND"),
         (&["--host", "x"], 1, "HOST_NOT_FOUND"),
         (&[], 2, "USAGE"),
+        (&["--address", "*"], 2, "USAGE"),
+        (&["--address", "a;b"], 2, "USAGE"),
         (&["--address", "unix:relative"], 2, "USAGE"),
         (&["--address", "127.0.0.1:0"], 2, "USAGE"),
         (&["--all-members", "--for", "25h"], 2, "USAGE"),

@@ -1,6 +1,6 @@
 //! Impossible flavors, and names of what is not there.
 
-use berth_tests::processes::{Cluster, Host, verdict};
+use berth_tests::processes::{Bench, Cluster, Host, verdict};
 use serde_json::Value;
 
 use crate::PROGRAMS;
@@ -86,7 +86,7 @@ fn impossible_flavors_are_refused() {
         "--memory-mib",
         "64",
     ];
-    let _ = cluster.berth(&named).with_status(1).saying(&["no/slash"]);
+    let _ = cluster.berth(&named).refused(2).saying(&["no/slash"]);
     let flavors = cluster.json(&["flavor", "list"]);
     assert_eq!(flavors.as_array().map(Vec::len), Some(0), "{flavors:#}");
 }
@@ -166,12 +166,12 @@ fn unknown_names_are_told_by_every_verb() {
     let _ = cluster.berth(&create).with_status(1).saying(&words);
     let _ = cluster
         .berth(&["operation", "show", "x"])
-        .with_status(1)
-        .saying(&["operations/{operation}", "UUID"]);
+        .with_status(2)
+        .saying(&["an id of an operation", "USAGE"]);
     let _ = cluster.berth(&["vm", "show", "-a-"]).with_status(2);
     let _ = cluster
         .berth(&["vm", "show", "A B"])
-        .with_status(1)
+        .with_status(2)
         .saying(&["A B"]);
     let again = cluster.berth(&Cluster::create("a", "one"));
     let _ = again.with_status(1).saying(&["VM_EXISTS"]);
@@ -294,4 +294,40 @@ fn the_beginning_of_an_id_names_one_record_or_none() {
         .berth(&["provider", "show", "h3"])
         .refused(1)
         .saying(&["RESOURCE_PROVIDER_NOT_FOUND", "h3"]);
+}
+
+/// Goal: a text that can be no address of a server is wrong usage, and not taken for a server that does not
+/// answer. Method: the option of all commands, and that of a member's address, which is not called.
+#[test]
+fn what_is_no_address_is_wrong_usage() {
+    let bench = Bench::new(PROGRAMS);
+    for bad in [
+        "127.0.5.5;127.0.5.4",
+        "127.0.5.5;127.0.5.4:7100",
+        "*",
+        "*:7100",
+        "é",
+        "a b",
+        "u@a",
+        "a:0",
+        "a:99999",
+        "256.1.1.1",
+        "[::g]",
+        "ftp://a",
+        "http://*",
+        "",
+    ] {
+        let list = ["--output", "json", "--scheduler", bad, "vm", "list"];
+        let answer = bench.run_plain("berth", &list).refused(2);
+        let _ = answer.saying(&["USAGE"]);
+        let of_member = ["cluster", "update-member", "2", "--address", bad];
+        let answer = [&["--output", "json"][..], &of_member].concat();
+        let answer = bench.run_plain("berth", &answer).refused(2);
+        let _ = answer.saying(&["USAGE"]);
+    }
+    let vm = [
+        "--output", "json", "vm", "create", "é", "--flavor", "f", "--kernel", "k",
+    ];
+    let answer = bench.run_plain("berth", &vm).refused(2);
+    let _ = answer.saying(&["USAGE", "vm name"]);
 }
