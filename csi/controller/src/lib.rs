@@ -16,6 +16,7 @@
 //! | [`kubernetes`] | the API server's objects, the client that reads them, what a pod needs; options |
 //! | `https` | the server for extender and webhook, bounded in everything |
 //! | `metrics` | metrics, and health over HTTP |
+//! | `reach` | whether schedulers are reached, in the log |
 //! | [`config`], [`flags`] | its configuration and its command line |
 //! | [`server`], [`process`] | all of it, as one of several in a process or as one process |
 //!
@@ -31,6 +32,7 @@ mod https;
 pub mod kubernetes;
 mod metrics;
 pub mod process;
+mod reach;
 pub mod server;
 pub mod webhook;
 

@@ -24,6 +24,7 @@ use crate::controller::{ControllerApi, IdentityApi, Settings};
 use crate::error::Error;
 use crate::kubernetes;
 use crate::metrics::Watched;
+use crate::reach;
 
 /// The descriptors are those of all programs; only what is served here is listed.
 const REFLECTION: Reflection = Reflection {
@@ -70,7 +71,7 @@ async fn serve(config: Config, mut shutdown: Shutdown) -> Result<(), Error> {
         None => None,
     };
     let mut socket = socket::listen(&path)?;
-    let watched_scheduler = scheduler.clone();
+    let (watched_scheduler, called) = (scheduler.clone(), scheduler.clone());
     let api = ControllerApi::new(
         scheduler,
         Settings {
@@ -85,6 +86,7 @@ async fn serve(config: Config, mut shutdown: Shutdown) -> Result<(), Error> {
     let certificates = tls.map(|tls| tokio::spawn(tls.follow(stopping.clone())));
     let closing = stopping.clone().cancelled_owned();
     let mut learning = tokio::spawn(learn_until(learner, closing));
+    let reaching = Some(tokio::spawn(reach::run(called, stopping.clone())));
     // The permissions of its directory say which users may connect.
     let routes = Routes::new(IdentityServer::new(IdentityApi::new(&config.driver_name)))
         .add_service(ControllerServer::new(api))
@@ -123,7 +125,7 @@ async fn serve(config: Config, mut shutdown: Shutdown) -> Result<(), Error> {
     stopping.cancel();
     server::join_or_abort(&mut server).await;
     server::join_or_abort(&mut learning).await;
-    for task in [answering, watching].into_iter().flatten() {
+    for task in [answering, watching, reaching].into_iter().flatten() {
         let mut task = task;
         server::join_or_abort(&mut task).await;
     }

@@ -1,6 +1,8 @@
 //! Impossible flavors, and names of what is not there.
 
-use berth_tests::processes::{Bench, Cluster, Host, verdict};
+use std::path::Path;
+
+use berth_tests::processes::{Bench, Cluster, Host, Process, eventually, verdict};
 use serde_json::Value;
 
 use crate::PROGRAMS;
@@ -330,4 +332,20 @@ fn what_is_no_address_is_wrong_usage() {
     ];
     let answer = bench.run_plain("berth", &vm).refused(2);
     let _ = answer.saying(&["USAGE", "vm name"]);
+}
+
+/// Goal: a controller of volumes with a wrong address logs that at its start, and not with its first request.
+#[test]
+fn a_wrong_address_of_the_schedulers_is_logged() {
+    let mut bench = Bench::new(PROGRAMS);
+    let nothing = bench.addresses.free();
+    let socket = format!("unix://{}", bench.path("csi/csi.sock"));
+    let mut command = bench.programs.command("berth-csi-controller");
+    command.args(["--csi-endpoint", &socket, "--scheduler", &nothing]);
+    let process = Process::start(command, Path::new(&bench.path("controller.log")));
+    eventually("a line about the schedulers", || {
+        let log = process.log();
+        let is_there = log.contains("no scheduler is reached") && log.contains(&nothing);
+        is_there.then_some(()).ok_or(log)
+    });
 }
