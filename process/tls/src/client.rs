@@ -125,7 +125,8 @@ impl Connector {
         }
         if is_https && self.tls.is_none() {
             let why = format!(
-                "the server at {shown} speaks TLS: give --tls-ca, --tls-cert and --tls-key"
+                "https://{shown} is dialled with certificates only: give --tls-ca, --tls-cert and \
+                 --tls-key, or an address with http"
             );
             return Err(io::Error::other(why));
         }

@@ -108,6 +108,14 @@ async fn whoever_is_wrong_is_told_why() {
         call(plain, Some(ann.clone()), Expected::Scheduler).await,
         "does not speak TLS",
     );
+    // Nothing was dialled: what listens there is not known.
+    let mut connector = Connector::new(None, Expected::Scheduler, Duration::from_secs(60));
+    let dialled = connector.call("https://127.0.0.1:1".parse().unwrap()).await;
+    let why = dialled.expect_err("no certificates").to_string();
+    assert!(
+        why.starts_with("https://127.0.0.1:1 is dialled with certificates only"),
+        "{why}"
+    );
 
     // Another authority on the client's side, and on the server's.
     let foreign = Certs::new();
