@@ -2,7 +2,10 @@
 //!
 //! Not here: what such an answer is worth (`stale`), and the calls (`session`).
 
-use crate::arguments::{Cluster, Command, Host, Vm};
+use crate::arguments::{
+    Aggregate, Audit, AvailabilityZone, Class, Cluster, ClusterRecovery, Command, Flavor, Host,
+    Migration, Operation, PciAlias, Policy, Provider, ServerGroup, Trait, Upgrade, Vm, Volume,
+};
 use crate::stale::Reading;
 
 /// Returns how a command reads; `is_stale` and `at` are what its options say.
@@ -11,25 +14,74 @@ pub fn reading(command: &Command, is_stale: bool, at: Option<u64>) -> Reading {
     if let Some(revision) = at {
         return Reading::Revision(revision);
     }
-    match (is_stale, shows_where_vms_are(command)) {
+    match (is_stale, shows_what_is(command)) {
         (true, _) => Reading::Stale,
         (false, true) => Reading::LeaderOrStale,
         (false, false) => Reading::Leader,
     }
 }
 
-/// Returns whether a command shows, or collects, what an operator needs when the leader is lost. Each of
-/// them changes nothing.
-fn shows_where_vms_are(command: &Command) -> bool {
-    matches!(
-        command,
-        Command::Cluster(Cluster::Status)
-            | Command::Vm(Vm::List { .. } | Vm::Show { .. })
-            | Command::Host(Host::List { .. } | Host::Show { .. })
-            | Command::Support(_)
-            // It reads where the programs are.
-            | Command::LogLevel(_)
-    )
+/// Returns whether a command shows, or collects, what is recorded: an operator needs that when the leader is
+/// lost. Each of them changes nothing. What is computed of the state, as whether a failure would be survived,
+/// is acted upon, and what only a leader has is shown by a leader: these are not among them.
+fn shows_what_is(command: &Command) -> bool {
+    match command {
+        Command::Vm(verb) => matches!(verb, Vm::List { .. } | Vm::Show { .. } | Vm::History { .. }),
+        Command::Host(verb) => {
+            matches!(
+                verb,
+                Host::List { .. } | Host::Show { .. } | Host::History { .. }
+            )
+        }
+        Command::Flavor(verb) => matches!(verb, Flavor::List | Flavor::Show { .. }),
+        Command::PciAlias(verb) => matches!(verb, PciAlias::List | PciAlias::Show { .. }),
+        Command::Migration(verb) => matches!(verb, Migration::List { .. } | Migration::Show { .. }),
+        Command::Aggregate(verb) => matches!(verb, Aggregate::List | Aggregate::Show { .. }),
+        Command::AvailabilityZone(AvailabilityZone::List) => true,
+        Command::ServerGroup(verb) => matches!(verb, ServerGroup::List | ServerGroup::Show { .. }),
+        Command::Policy(verb) => matches!(verb, Policy::Show { .. }),
+        Command::Operation(verb) => matches!(verb, Operation::List { .. } | Operation::Show { .. }),
+        Command::Provider(verb) => matches!(verb, Provider::List(_) | Provider::Show { .. }),
+        Command::Class(verb) => matches!(verb, Class::List),
+        Command::Trait(verb) => matches!(verb, Trait::List { .. }),
+        Command::Volume(verb) => {
+            matches!(
+                verb,
+                Volume::List { .. } | Volume::Show { .. } | Volume::Capacity { .. }
+            )
+        }
+        // Refusals, which are part of the list, are in the memory of a leader.
+        Command::Audit(verb) => matches!(verb, Audit::Show { .. }),
+        Command::Cluster(verb) => matches!(
+            verb,
+            Cluster::Status
+                | Cluster::Memory
+                | Cluster::Services
+                | Cluster::RevokedCertificates
+                | Cluster::Recovery(ClusterRecovery::Status)
+                | Cluster::Upgrade(Upgrade::Status)
+        ),
+        // It reads where the programs are.
+        Command::LogLevel(_) => true,
+        Command::Support(_) => true,
+        Command::Backup(_)
+        | Command::Placement(_)
+        | Command::Candidates(_)
+        | Command::Fit(_)
+        | Command::Dev(_)
+        | Command::Demo(_)
+        | Command::Completion(_)
+        | Command::Watch(_)
+        | Command::Top(_)
+        | Command::Web(_)
+        | Command::Verify(_)
+        | Command::Score(_)
+        | Command::Balance(_)
+        | Command::Capacity(_)
+        | Command::Replay(_)
+        | Command::Iallocator(_)
+        | Command::Certs(_) => false,
+    }
 }
 
 #[cfg(test)]
@@ -47,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_shows_where_vms_are_falls_back() {
+    fn only_what_shows_records_falls_back() {
         for line in [
             "berth cluster status",
             "berth vm list",
@@ -57,18 +109,32 @@ mod tests {
             "berth host list --memory",
             "berth host show h1",
             "berth support bundle",
+            "berth cluster services",
+            "berth cluster memory",
+            "berth cluster recovery status",
+            "berth cluster upgrade status",
+            "berth cluster revoked-certificates",
+            "berth policy show --host h1",
+            "berth operation list",
+            "berth flavor show a",
+            "berth audit show 7",
+            "berth vm history a",
+            "berth volume list",
+            "berth provider list",
             "berth log-level show",
             "berth log-level set debug --all-members",
         ] {
             assert_eq!(of(line), Reading::LeaderOrStale, "{line}");
         }
         for line in [
-            "berth cluster services",
-            "berth cluster memory",
+            "berth audit list",
+            "berth policy unset memory.ratio",
+            "berth flavor delete a",
+            "berth operation cancel 6f1c6f0e-3a0e-4c39-8a51-4a8c3b6b1f10",
+            "berth score",
             "berth vm delete a",
             "berth vm migrate a",
             "berth host cordon h1",
-            "berth operation list",
             "berth verify",
         ] {
             assert_eq!(of(line), Reading::Leader, "{line}");
