@@ -40,6 +40,8 @@ pub enum Need {
     PersistentMemory,
     /// A client of HTTPS that is not ours.
     Curl,
+    /// A browser that is driven, and rules of accessibility.
+    Browser,
     /// Prometheus, and the program that checks metrics and rules for it.
     Prometheus,
     /// Loop devices, and mounts in the machine's own namespace.
@@ -119,6 +121,15 @@ impl Need {
             Self::Nodes => super::nodes::prerequisites(),
             Self::PersistentMemory => super::nodes::prerequisites_of_memory(),
             Self::Curl => require_program("curl"),
+            Self::Browser => {
+                ["chromium", "chromedriver"]
+                    .into_iter()
+                    .try_for_each(require_program)?;
+                match axe_core().is_file() {
+                    true => Ok(()),
+                    false => Err(Missing::package("axe-core is not installed")),
+                }
+            }
             Self::Prometheus => ["prometheus", "promtool"]
                 .into_iter()
                 .try_for_each(require_program),
@@ -147,6 +158,7 @@ impl Need {
             | Self::FileSystems
             | Self::TwoCpus
             | Self::PlacementSuite
+            | Self::Browser
             | Self::Curl
             | Self::Prometheus
             | Self::LoopDevices
@@ -162,6 +174,12 @@ fn libvirt() -> Result<(), Missing> {
     opened
         .map(drop)
         .map_err(|error| Missing::package(error.to_string()))
+}
+
+/// Returns where the rules of axe-core are.
+#[must_use]
+pub fn axe_core() -> PathBuf {
+    image::cache_directory().join("axe-core/node_modules/axe-core/axe.min.js")
 }
 
 fn two_cpus() -> Result<(), Missing> {

@@ -14,6 +14,7 @@
 //! Where a test needs a program inside a machine of its own, or one that it can kill, that is this
 //! program in another role.
 
+mod browser;
 mod disk_images;
 mod driver;
 mod encryption;
@@ -42,7 +43,7 @@ mod watchdog;
 use std::process::ExitCode;
 
 use berth_tests::lab::Need::{
-    CsiSanity, Curl, FileSystems, Hypervisor, Libvirt, LoopDevices, Namespaces, Nodes,
+    Browser, CsiSanity, Curl, FileSystems, Hypervisor, Libvirt, LoopDevices, Namespaces, Nodes,
     PersistentMemory, PlacementSuite, Prometheus, QemuImg, SmallDisk, Systemd, TwoCpus,
 };
 use harness::{ROLE, Test};
@@ -83,6 +84,9 @@ const TESTS: &[Test] = &[
     test!(tls::the_page_requires_certificates, [Curl]),
     test!(tls::actions_are_for_operators_and_in_their_name, [Curl]),
     test!(tls::browsers_log_in_by_a_link, [Curl]),
+
+    test!(browser::a_migration_is_begun_and_followed, [Browser]),
+    test!(browser::every_view_is_accessible_on_every_screen, [Browser]),
 
     test!(prometheus::promtool_finds_no_fault_in_any_scrape, [Prometheus]),
     test!(prometheus::prometheus_scrapes_three_schedulers, [Prometheus]),
