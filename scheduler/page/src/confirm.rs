@@ -101,12 +101,25 @@ fn form(action: &Action, seal: &Seal) -> Markup {
 }
 
 /// Returns the path of the view that shows what the action is done to.
-#[must_use]
-pub fn back(action: &Action) -> String {
+fn back(action: &Action) -> String {
     match action {
         Action::Cordon(host) | Action::Uncordon(host) | Action::Drain(host) => host_path(host),
         Action::Migrate(vm) => vm_path(vm),
         Action::CancelOperation(_) | Action::AbortMigration(_) => "/".to_owned(),
+    }
+}
+
+/// Returns the path of the view that shows what has become of an action.
+#[must_use]
+pub fn after(action: &Action) -> String {
+    match action {
+        // Running operations, with their progress.
+        Action::Drain(_) => "/".to_owned(),
+        Action::Cordon(_)
+        | Action::Uncordon(_)
+        | Action::Migrate(_)
+        | Action::CancelOperation(_)
+        | Action::AbortMigration(_) => back(action),
     }
 }
 

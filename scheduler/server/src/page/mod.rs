@@ -214,7 +214,7 @@ impl Page {
             Route::Action(action) if !is_read => {
                 let done = self.carry_out(head, body, action, &caller).await;
                 match done {
-                    Ok(()) => response::see_other(&confirm_page::back(action)),
+                    Ok(()) => response::see_other(&confirm_page::after(action)),
                     Err(status) => response::refusal(&status),
                 }
             }
