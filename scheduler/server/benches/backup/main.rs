@@ -12,6 +12,8 @@
 //! ```text
 //! cargo bench -p berth-scheduler --bench backup -- [--hosts N] [--vms-per-host N] [--members N]
 //! ```
+//!
+//! With `BERTH_BENCH_LOG=FILE` what the schedulers log is appended to that file.
 
 mod etcd;
 mod fault;
@@ -45,6 +47,9 @@ use crate::process::{SCHEDULER, VERIFY, bytes_below, run_self};
 
 /// How many decisions an increment holds.
 const DECISIONS: u64 = 1_000;
+
+/// How long a recovered group may take to make claims.
+const CLAIMING_MAX: Duration = Duration::from_secs(300);
 
 /// In how many rounds claims are made without and with backups.
 const ROUNDS: u32 = 4;
@@ -280,7 +285,7 @@ async fn restore(options: &Options, folder: &Path, file: &Path, state: &State) -
     line("recovery: ended after the last", recovered.ended);
     // A restored group is at the newest cluster version.
     if !options.is_beyond_bound() {
-        let load = Load::new(&group, options.rate).await?;
+        let load = claiming(&group, options.rate).await?;
         let claimed = load.claim(u64::from(options.rate) * 4).await?;
         claims("of the restored group", &claimed.figures, None);
     }
@@ -288,6 +293,23 @@ async fn restore(options: &Options, folder: &Path, file: &Path, state: &State) -
         command: restored.took,
         start,
     })
+}
+
+/// Waits until a group that was recovered makes claims: its members still apply the end of the recovery.
+async fn claiming(group: &Group, rate: u32) -> Outcome<Load> {
+    let begun = Instant::now();
+    loop {
+        let load = Load::new(group, rate).await?;
+        let first = load.claim(1).await?;
+        if first.figures.failures == 0 {
+            line("recovery: the first claim after its end", begun.elapsed());
+            return Ok(load);
+        }
+        if begun.elapsed() > CLAIMING_MAX {
+            return Err(fault::fault("the recovered group makes no claims"));
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
 }
 
 async fn compare(folder: &Path, saved: &Saved, serving: &Serving) -> Outcome<()> {

@@ -51,7 +51,7 @@ impl Running {
     /// Starts this program as a scheduler with these arguments.
     pub(crate) fn scheduler(arguments: &[OsString]) -> Outcome<Self> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.arg(SCHEDULER).args(arguments).stdout(Stdio::null());
+        command.arg(SCHEDULER).args(arguments).stdout(log()?);
         Self::start(command)
     }
 
@@ -65,6 +65,20 @@ impl Running {
     /// Returns what a line of the process's status in `/proc` says, in MiB.
     pub(crate) fn memory_mib(&self, line: &str) -> u64 {
         memory_mib(self.0.id(), line).unwrap_or(0)
+    }
+}
+
+/// Returns where the log lines of schedulers go.
+fn log() -> Outcome<Stdio> {
+    match std::env::var_os("BERTH_BENCH_LOG") {
+        Some(path) => {
+            let file = std::fs::File::options()
+                .create(true)
+                .append(true)
+                .open(path);
+            Ok(file?.into())
+        }
+        None => Ok(Stdio::null()),
     }
 }
 
