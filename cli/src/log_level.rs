@@ -28,7 +28,7 @@ use tonic::transport::Channel;
 
 use crate::arguments::{LogLevel as Verb, Programs};
 use crate::cluster::registered;
-use crate::session::{STREAM_BROKEN, Session, chain_end, resource, short};
+use crate::session::{STREAM_BROKEN, Session, resource, short};
 use crate::usage::Usage;
 use crate::{failure, output, read};
 
@@ -279,7 +279,7 @@ async fn send(channel: Channel, call: Call) -> Result<Option<LogLevel>, Status> 
 /// Returns why a program did not answer as requested.
 fn refusal(program: &Program, call: &Call, status: &Status) -> Refusal {
     if client::is_unanswered(status) {
-        let cause = std::error::Error::source(status).map(chain_end);
+        let cause = std::error::Error::source(status).map(client::cause_of);
         let cause = cause.unwrap_or_else(|| from_status(status).message);
         return match client::is_unsent(status) {
             true => unreachable(program, &cause),

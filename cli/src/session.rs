@@ -735,11 +735,6 @@ fn no_conductor(tried: &[String]) -> Refusal {
         .with_hint("start one: berth-conductor --scheduler ADDRESS")
 }
 
-/// Returns what broke a connection in the first place.
-pub(crate) fn chain_end(error: &dyn std::error::Error) -> String {
-    error.source().map_or_else(|| error.to_string(), chain_end)
-}
-
 /// Returns a resource name, as `hosts/h1` for `h1` and for `hosts/h1`.
 #[must_use]
 pub fn resource(collection: &str, name: &str) -> String {

@@ -63,6 +63,11 @@ pub fn channel(address: &str) -> Result<Channel, InvalidAddress> {
     Dialer::default().channel(address, Expected::AnyServer)
 }
 
+/// Returns what broke a connection in the first place.
+pub fn cause_of(error: &dyn std::error::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), cause_of)
+}
+
 /// Returns whether a status was made here because no answer came. The server may or may not have
 /// executed the call.
 #[must_use]

@@ -9,7 +9,7 @@ use berth_tls::Expected;
 use tonic::Request;
 use tonic::transport::Endpoint;
 
-use super::Dialer;
+use super::{Dialer, cause_of};
 use crate::cluster::v1::Service;
 use crate::conductor::v1::GetServiceInfoRequest;
 use crate::conductor::v1::conductor_service_client::ConductorServiceClient;
@@ -38,7 +38,7 @@ pub async fn connect(
     let endpoint = Endpoint::from_shared(service.address.clone());
     let endpoint = endpoint.map_err(|error| error.to_string())?;
     let connected = endpoint.connect_with_connector(connector).await;
-    let channel = connected.map_err(|error| first_cause(&error))?;
+    let channel = connected.map_err(|error| cause_of(&error))?;
     Ok(cluster.over(channel))
 }
 
@@ -63,11 +63,4 @@ pub async fn check(
             Err(Refusal::new(Code::Unavailable, UNREACHABLE, message))
         }
     }
-}
-
-/// Returns what broke a connection in the first place.
-fn first_cause(error: &dyn std::error::Error) -> String {
-    error
-        .source()
-        .map_or_else(|| error.to_string(), first_cause)
 }
