@@ -62,10 +62,19 @@ pub(crate) enum Section {
     Hosts,
     Vms,
     WhyNot,
+    Balance,
+    Audit,
 }
 
 impl Section {
-    const ALL: [Self; 4] = [Self::Cluster, Self::Hosts, Self::Vms, Self::WhyNot];
+    const ALL: [Self; 6] = [
+        Self::Cluster,
+        Self::Hosts,
+        Self::Vms,
+        Self::WhyNot,
+        Self::Balance,
+        Self::Audit,
+    ];
 
     fn link(self) -> (&'static str, &'static str) {
         match self {
@@ -73,6 +82,8 @@ impl Section {
             Self::Hosts => ("/hosts", "Hosts"),
             Self::Vms => ("/vms", "VMs"),
             Self::WhyNot => ("/why-not", "Why not"),
+            Self::Balance => ("/balance", "Balance"),
+            Self::Audit => ("/audit", "Audit"),
         }
     }
 }

@@ -12,7 +12,7 @@
 //! | [`host_header`] | for which names the page is served, against DNS rebinding |
 //! | [`headers`], [`assets`] | the headers of every response; style, script and icon |
 //! | [`frame`] | what surrounds every view: navigation, and what its state is worth |
-//! | [`cluster`], [`hosts`], [`host`], [`vms`], [`vm`], [`history`], [`why_not`], [`failover`] | one view each |
+//! | [`cluster`], [`hosts`], [`host`], [`vms`], [`vm`], [`history`], [`why_not`], [`failover`], [`balance`], [`audit`] | one view each |
 //! | [`login`] | the views of a login |
 //! | [`failure`] | why there is no view |
 //! | `operations`, `table`, `text`, `words` | what views have in common |
@@ -25,6 +25,8 @@
 
 pub mod action;
 pub mod assets;
+pub mod audit;
+pub mod balance;
 pub mod cluster;
 pub mod confirm;
 pub mod failover;

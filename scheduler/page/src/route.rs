@@ -23,6 +23,8 @@ const LIST_FLAVORS: &str = "berth.scheduler.v1.SchedulerService/ListFlavors";
 const SCHEDULE_VM: &str = "berth.scheduler.v1.SchedulerService/ScheduleVm";
 const LIST_OPERATIONS: &str = "berth.operation.v1.OperationService/ListOperations";
 const STATUS: &str = "berth.cluster.v1.ClusterService/GetClusterStatus";
+const LIST_AUDIT: &str = "berth.audit.v1.AuditService/ListAuditEntries";
+const PLAN_BALANCE: &str = "berth.planner.v1.PlannerService/PlanBalance";
 const LIST_SERVICES: &str = "berth.cluster.v1.ClusterService/ListServices";
 const VERIFY: &str = "berth.planner.v1.PlannerService/VerifyCluster";
 const WATCH: &str = "berth.event.v1.EventService/Watch";
@@ -49,6 +51,10 @@ pub enum Route {
     VmHistory(String),
     /// Where a VM of a flavor would go, or why nowhere.
     WhyNot(WhyNotQuery),
+    /// A plan that would balance the hosts.
+    Balance,
+    /// Who requested what.
+    Audit(AuditQuery),
     /// What is to be done: its view confirms it, its form has it done.
     Action(Action),
     /// A login, with the secret of its link; it is empty where there is none, and where a form has it.
@@ -79,6 +85,19 @@ pub struct VmsQuery {
     pub host: String,
     /// Only those of this project.
     pub project: String,
+}
+
+/// Which entries of the audit are shown.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AuditQuery {
+    /// The token of the page.
+    pub after: String,
+    /// Only those about this VM.
+    pub vm: String,
+    /// Only those about this host.
+    pub host: String,
+    /// Only those of this principal.
+    pub principal: String,
 }
 
 /// The VM that would be placed.
@@ -185,6 +204,13 @@ impl Route {
                 flavor: text("flavor"),
                 host: text("host"),
             })),
+            ["balance"] => Some(Self::Balance),
+            ["audit"] => Some(Self::Audit(AuditQuery {
+                after: text("after"),
+                vm: text("vm"),
+                host: text("host"),
+                principal: text("principal"),
+            })),
             ["login"] => Some(Self::Login(text("token"))),
             ["logout"] => Some(Self::Logout),
             ["events"] => Some(Self::Events(EventsQuery {
@@ -209,6 +235,8 @@ impl Route {
             | Self::Vm(_)
             | Self::VmHistory(_)
             | Self::WhyNot(_)
+            | Self::Balance
+            | Self::Audit(_)
             | Self::Login(_)
             | Self::Logout
             | Self::Events(_) => None,
@@ -236,6 +264,8 @@ impl Route {
             Self::Vm(_) => &[STATUS, GET_VM, LIST_OPERATIONS, LIST_MIGRATIONS],
             Self::VmHistory(_) => &[STATUS, GET_VM, HISTORY],
             Self::WhyNot(_) => &[STATUS, LIST_FLAVORS, SCHEDULE_VM],
+            Self::Balance => &[STATUS, PLAN_BALANCE],
+            Self::Audit(_) => &[STATUS, LIST_AUDIT],
             Self::Action(action) => match action {
                 Action::Cordon(_) | Action::Uncordon(_) => &[STATUS, GET_HOST],
                 Action::Drain(_) => &[STATUS, GET_HOST, PLAN_DRAIN],
@@ -259,7 +289,12 @@ impl Route {
             Self::Vms(_) => Some(Topic::Vms),
             Self::Vm(name) => Some(Topic::Vm(name.clone())),
             // They cost much, or are of a moment: they are loaded again by hand.
-            Self::Failover | Self::VmHistory(_) | Self::WhyNot(_) | Self::Action(_) => None,
+            Self::Failover
+            | Self::VmHistory(_)
+            | Self::WhyNot(_)
+            | Self::Balance
+            | Self::Audit(_)
+            | Self::Action(_) => None,
             Self::Asset(_) | Self::Events(_) | Self::Login(_) | Self::Logout => None,
         }
     }

@@ -180,6 +180,8 @@ fn other_names_methods_and_paths_are_refused() {
         "/hosts/h1",
         "/vms",
         "/why-not",
+        "/balance",
+        "/audit",
         "/page.css",
         "/page.js",
         "/page.svg",
@@ -245,6 +247,27 @@ fn views_show_what_happens() {
     // What it could be decided on; h1 is the only host.
     let _ = shows(&page, "/failover", "NOT SURVIVED");
     let _ = shows(&page, "/", "would not be survived");
+    let audit = shows(&page, "/audit?vm=a", "ScheduleVm");
+    assert!(
+        audit.contains("DONE") && audit.contains("Ranking"),
+        "{audit}"
+    );
+    let _ = shows(&page, "/audit?vm=other", "There is no entry");
+    let _ = shows(&page, "/balance", "No move is planned");
+}
+
+/// Goal: a plan that would balance the hosts shows its moves, and moves nothing.
+#[test]
+fn a_plan_shows_what_would_be_moved() {
+    let cluster = two_hosts(1);
+    let page = cluster.schedulers[0].page().to_owned();
+    for vm in ["b", "c"] {
+        let _ = cluster.boot(vm, "one", "h1");
+    }
+    let plan = shows(&page, "/balance", "Score after");
+    assert!(plan.contains("href=\"/hosts/h2\""), "{plan}");
+    assert!(plan.contains("Parts of the score"), "{plan}");
+    let _ = shows(&page, "/hosts/h2", "No VM is on this host");
 }
 
 /// Goal: what changed between a view and its stream is not lost, and other records give no event.

@@ -12,7 +12,7 @@ use berth_tests::processes::{Cluster, Host};
 use crate::PROGRAMS;
 
 /// The views that are looked at.
-const VIEWS: [&str; 14] = [
+const VIEWS: [&str; 16] = [
     "/",
     "/failover",
     "/hosts",
@@ -27,6 +27,8 @@ const VIEWS: [&str; 14] = [
     "/hosts/h1/drain",
     "/vms/a/migrate",
     "/hosts/none",
+    "/balance",
+    "/audit",
 ];
 
 fn start() -> Cluster {

@@ -10,7 +10,7 @@ use berth_page::confirm::{Seal, Subject};
 use berth_page::frame::LoggedIn;
 use berth_page::host::HostView;
 use berth_page::hosts::{Grouping, HostRow, HostState, Share};
-use berth_page::route::{HostsQuery, Topic, VmsQuery, WhyNotQuery};
+use berth_page::route::{AuditQuery, HostsQuery, Topic, VmsQuery, WhyNotQuery};
 use berth_page::vm::VmView;
 use berth_page::why_not::Outcome;
 use berth_page::{Frame, Source};
@@ -264,6 +264,12 @@ impl Filling<'_> {
             host: self.text(),
             project: self.text(),
         };
+        let audit_query = AuditQuery {
+            after: self.text(),
+            vm: self.text(),
+            host: self.text(),
+            principal: self.text(),
+        };
         let host = HostView {
             host: self.message(),
             volumes: vec![self.message()],
@@ -307,6 +313,14 @@ impl Filling<'_> {
             (
                 "refused",
                 outcome(Outcome::Refused(Box::new(self.message()))),
+            ),
+            (
+                "balance",
+                berth_page::balance::render(&frame, &self.message()),
+            ),
+            (
+                "audit",
+                berth_page::audit::render(&frame, &audit_query, &self.message()),
             ),
             ("login", berth_page::login::confirm(TOKEN, self.text)),
             ("no login", berth_page::login::explain("The link was used.")),

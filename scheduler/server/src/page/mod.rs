@@ -201,6 +201,8 @@ impl Page {
             | Route::Vm(_)
             | Route::VmHistory(_)
             | Route::WhyNot(_)
+            | Route::Balance
+            | Route::Audit(_)
             | Route::Action(_)
             | Route::Events(_) => {}
         }
@@ -232,6 +234,8 @@ impl Page {
             | Route::Vms(_)
             | Route::Vm(_)
             | Route::VmHistory(_)
+            | Route::Balance
+            | Route::Audit(_)
             | Route::Action(_)
             | Route::Login(_)
             | Route::Logout
@@ -378,13 +382,16 @@ impl Page {
         if context.handle().leader().role.deciding {
             let limit = match route {
                 // What takes long is not waited for twice.
-                Route::Failover | Route::WhyNot(_) | Route::VmHistory(_) => VIEW_TIMEOUT,
+                Route::Failover | Route::WhyNot(_) | Route::VmHistory(_) | Route::Balance => {
+                    VIEW_TIMEOUT
+                }
                 Route::Asset(_)
                 | Route::Cluster
                 | Route::Hosts(_)
                 | Route::Host(_)
                 | Route::Vms(_)
                 | Route::Vm(_)
+                | Route::Audit(_)
                 | Route::Action(_)
                 | Route::Login(_)
                 | Route::Logout

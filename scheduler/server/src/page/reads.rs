@@ -6,10 +6,12 @@
 use berth_domain::refusal::{Code, Refusal};
 use berth_page::cluster::{Cluster, Failover as Verdicts};
 use berth_page::host::HostView;
-use berth_page::route::{VmsQuery, WhyNotQuery};
+use berth_page::route::{AuditQuery, VmsQuery, WhyNotQuery};
 use berth_page::vm::VmView;
 use berth_page::why_not::Outcome;
 use berth_page::{Frame, Route};
+use berth_proto::audit::v1 as audit;
+use berth_proto::audit::v1::audit_service_server::AuditService as _;
 use berth_proto::cluster::v1 as cluster;
 use berth_proto::cluster::v1::cluster_service_server::ClusterService as _;
 use berth_proto::event::v1 as event;
@@ -37,7 +39,8 @@ use uuid::Uuid;
 use super::overview;
 use crate::metrics::Failover;
 use crate::service::{
-    ClusterApi, Context, EventApi, HostApi, OperationApi, PlannerApi, SchedulerApi, VolumeApi,
+    AuditApi, ClusterApi, Context, EventApi, HostApi, OperationApi, PlannerApi, SchedulerApi,
+    VolumeApi,
 };
 
 /// How many operations are listed, and how many pages of them are read to find those of a VM.
@@ -107,6 +110,8 @@ impl Reader<'_> {
             Route::Vm(name) => self.vm(name).await,
             Route::VmHistory(name) => self.history(name).await,
             Route::WhyNot(query) => self.why_not(query).await,
+            Route::Balance => self.balance().await,
+            Route::Audit(query) => self.audit(query).await,
             Route::Action(action) => self.confirm(action).await,
             Route::Asset(_) | Route::Events(_) | Route::Login(_) | Route::Logout => {
                 Err(Status::internal("it is no view"))
@@ -310,6 +315,42 @@ impl Reader<'_> {
         let entries = Vec::from(entries);
         Ok(View::new(revision, move |frame| {
             berth_page::history::render(frame, &name, &entries, left_out, first)
+        }))
+    }
+
+    async fn balance(&self) -> Result<View, Status> {
+        let request = self.request(planner::PlanBalanceRequest {
+            // At any score: the view shows what could be done.
+            threshold: Some(0.0),
+            ..Default::default()
+        });
+        let api = PlannerApi(self.context.clone());
+        let plan = api.plan_balance(request).await?.into_inner();
+        Ok(View::new(plan.revision, move |frame| {
+            berth_page::balance::render(frame, &plan)
+        }))
+    }
+
+    async fn audit(&self, query: &AuditQuery) -> Result<View, Status> {
+        let query = query.clone();
+        let named = |collection: &str, name: &str| match name {
+            "" => String::new(),
+            name => format!("{collection}/{name}"),
+        };
+        let request = self.request(audit::ListAuditEntriesRequest {
+            page_token: query.after.clone(),
+            filter: Some(audit::AuditFilter {
+                vm: named("vms", &query.vm),
+                host: named("hosts", &query.host),
+                principal: query.principal.clone(),
+                ..Default::default()
+            }),
+            ..Default::default()
+        });
+        let api = AuditApi(self.context.clone());
+        let page = api.list_audit_entries(request).await?.into_inner();
+        Ok(View::new(page.revision, move |frame| {
+            berth_page::audit::render(frame, &query, &page)
         }))
     }
 

@@ -13,7 +13,7 @@ use super::curl;
 use crate::PROGRAMS;
 
 /// A path of each kind, without the streams.
-const PATHS: [&str; 10] = [
+const PATHS: [&str; 12] = [
     "/",
     "/failover",
     "/hosts",
@@ -22,6 +22,8 @@ const PATHS: [&str; 10] = [
     "/vms/a",
     "/vms/a/history",
     "/why-not?flavor=one",
+    "/balance",
+    "/audit?vm=a",
     "/page.css",
     "/page.js",
 ];
