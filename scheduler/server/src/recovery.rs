@@ -1,5 +1,7 @@
 //! The leader's part in a recovery: it ends when every host has reported and nothing conflicts.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use berth_decide::{Action, DecisionRequest};
 use berth_replication::runtime::in_background;
 use berth_state::State;
@@ -10,6 +12,28 @@ use crate::service::Context;
 
 /// How many VMs are logged that are settled otherwise than they were recorded.
 const LOGGED_MAX: usize = 1_000;
+
+/// What a recovery would lead to, computed once for each revision: in a large cluster that takes seconds, and
+/// everyone who waits for the end looks at it.
+#[derive(Debug, Default)]
+pub(crate) struct Outcomes(Mutex<Option<(u64, Option<Arc<RecoveryOutcome>>)>>);
+
+impl Outcomes {
+    /// Returns the outcome, if every host has reported. It may take long: for threads that may block.
+    pub(crate) fn of(&self, state: &State) -> Option<Arc<RecoveryOutcome>> {
+        // What it guards is replaced as a whole.
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let revision = state.revision();
+        match &*known {
+            Some((of, outcome)) if *of == revision => outcome.clone(),
+            Some(_) | None => {
+                let outcome = state.recovery_outcome().map(Arc::new);
+                *known = Some((revision, outcome.clone()));
+                outcome
+            }
+        }
+    }
+}
 
 /// What the leader has seen of a recovery.
 #[derive(Default)]
@@ -32,9 +56,10 @@ impl Ending {
             return;
         };
         let revision = state.revision();
+        let outcomes = context.recovery_outcomes().clone();
         let look = move || {
             let awaited = awaited(&state);
-            (awaited, state.recovery_outcome())
+            (awaited, outcomes.of(&state))
         };
         let looked = tokio::task::spawn_blocking(|| in_background(look));
         let Ok((awaited, outcome)) = looked.await else {

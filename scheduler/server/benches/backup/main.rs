@@ -72,6 +72,9 @@ struct Options {
     /// How long claims are made without a backup, and how long with backups, in seconds
     #[arg(long, default_value_t = 20)]
     seconds: u64,
+    /// Leave the recovery out: the generated state, from which hosts report, then needs no memory
+    #[arg(long)]
+    without_recovery: bool,
     /// Leave etcd out
     #[arg(long)]
     without_etcd: bool,
@@ -147,6 +150,7 @@ async fn measure(options: &Options) -> Outcome<()> {
     line("state generated", begun.elapsed());
     let places = Places::new(folder.path(), "first", options.members)?;
     places.write_first(&state)?;
+    let state = (!options.without_recovery).then_some(state);
     let begun = Instant::now();
     let mut group = Group::start(places).await?;
     line("first member started", begun.elapsed());
@@ -156,7 +160,7 @@ async fn measure(options: &Options) -> Outcome<()> {
     let saved = back_ups(options, &mut group, rows).await?;
     line("all members started again", group.restart().await?);
     drop(group);
-    let serving = restore(options, folder.path(), &saved.file, &state).await?;
+    let serving = restore(options, folder.path(), &saved.file, state.as_ref()).await?;
     drop(state);
     match !options.without_etcd && etcd::is_installed() {
         true => compare(folder.path(), &saved, &serving).await,
@@ -256,7 +260,12 @@ struct Serving {
     start: Duration,
 }
 
-async fn restore(options: &Options, folder: &Path, file: &Path, state: &State) -> Outcome<Serving> {
+async fn restore(
+    options: &Options,
+    folder: &Path,
+    file: &Path,
+    state: Option<&State>,
+) -> Outcome<Serving> {
     let verified = run_self(vec![VERIFY.into(), file.into()]).await?;
     line("backup verify", verified.took);
     let places = Places::new(folder, "restored", options.members)?;
@@ -277,6 +286,13 @@ async fn restore(options: &Options, folder: &Path, file: &Path, state: &State) -
     line("restore: both together", restored.took + start);
     group.complete().await?;
     line("restore: others joined", begun.elapsed() - start);
+    let serving = Serving {
+        command: restored.took,
+        start,
+    };
+    let Some(state) = state else {
+        return Ok(serving);
+    };
     let recovered = reports::recover(&group, state).await?;
     line("recovery: all hosts registered", recovered.registered);
     line("recovery: first reports", recovered.first_reports);
@@ -289,10 +305,7 @@ async fn restore(options: &Options, folder: &Path, file: &Path, state: &State) -
         let claimed = load.claim(u64::from(options.rate) * 4).await?;
         claims("of the restored group", &claimed.figures, None);
     }
-    Ok(Serving {
-        command: restored.took,
-        start,
-    })
+    Ok(serving)
 }
 
 /// Waits until a group that was recovered makes claims: its members still apply the end of the recovery.

@@ -441,7 +441,8 @@ impl ClusterService for ClusterApi {
     ) -> Result<Response<v1::GetRecoveryResponse>, Status> {
         let state = self.0.state(request.into_inner().consistency).await?;
         // What it would lead to takes a while in a large cluster.
-        let response = move || recovery_status::to_wire(&state);
+        let outcomes = self.0.recovery_outcomes().clone();
+        let response = move || recovery_status::to_wire(&state, &outcomes);
         let response = tokio::task::spawn_blocking(|| in_background(response)).await;
         response
             .map(Response::new)

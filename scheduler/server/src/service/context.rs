@@ -55,6 +55,7 @@ use crate::liveness::Liveness;
 use crate::machine::Machine;
 use crate::metrics::{End, Metrics};
 use crate::page::PageAccess;
+use crate::recovery::Outcomes;
 use crate::refusals::Refusals;
 
 /// Maximum number of refusals explained at the same time.
@@ -113,6 +114,7 @@ struct Inner {
     backups: Arc<Semaphore>,
     histories: Arc<Semaphore>,
     refusals: Mutex<Refusals>,
+    recovery_outcomes: Arc<Outcomes>,
     started: Instant,
     /// How old this member's own state may be.
     freshness: Freshness,
@@ -169,6 +171,7 @@ impl Context {
                 backups: Arc::new(Semaphore::new(BACKUPS_MAX)),
                 histories: Arc::new(Semaphore::new(1)),
                 refusals: Mutex::default(),
+                recovery_outcomes: Arc::default(),
                 started: Instant::now(),
                 freshness: Freshness::default(),
                 bootstrapped: AtomicBool::new(false),
@@ -259,6 +262,11 @@ impl Context {
 
     pub(crate) fn dialer(&self) -> &Dialer {
         &self.inner.setup.dialer
+    }
+
+    /// Returns what a recovery would lead to, by revision.
+    pub(crate) fn recovery_outcomes(&self) -> &Arc<Outcomes> {
+        &self.inner.recovery_outcomes
     }
 
     /// Returns how browsers get to the page, if it is served.

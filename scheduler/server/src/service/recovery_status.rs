@@ -8,11 +8,13 @@ use berth_proto::convert::ResourceName as _;
 use berth_state::State;
 use berth_state::recovery::{Conflict, Progress};
 
+use crate::recovery::Outcomes;
+
 /// How many hosts, conflicts or VMs one response has at most.
 const SHOWN_MAX: usize = 1_000;
 
 /// Returns how far a recovery is.
-pub(super) fn to_wire(state: &State) -> v1::GetRecoveryResponse {
+pub(super) fn to_wire(state: &State, outcomes: &Outcomes) -> v1::GetRecoveryResponse {
     let recovery = state.header().recovery;
     let mut response = v1::GetRecoveryResponse {
         recovery: recovery.as_ref().map(Into::into),
@@ -35,7 +37,7 @@ pub(super) fn to_wire(state: &State) -> v1::GetRecoveryResponse {
     response.awaited_hosts = shown
         .map(|(host, progress)| write_awaited(state, host, *progress))
         .collect();
-    if let Some(outcome) = state.recovery_outcome() {
+    if let Some(outcome) = outcomes.of(state) {
         response.conflict_count = count(outcome.conflicts.len());
         response.settled_count = count(outcome.settled.len());
         let conflicts = outcome.conflicts.iter().take(SHOWN_MAX);
