@@ -468,6 +468,7 @@ fn actions_are_carried_out() {
         let _ = shows(&page, &host, "CORDONED");
         let uncordon = form(&page, &format!("{host}/uncordon"));
         assert_eq!(uncordon.carried_out(&page, ""), host);
+        assert_eq!(cordon.carried_out(&page, ""), host, "it was done once");
         let _ = shows(&page, &host, "/cordon\"");
 
         let migrate = form(&page, "/vms/a/migrate");
@@ -488,6 +489,16 @@ fn actions_are_carried_out() {
         moved(&page, to);
     }
     let page = cluster.schedulers[leader].page().to_owned();
+    for (path, key) in [
+        ("operations/{}/cancel", "operation"),
+        ("migrations/{}/abort", "migration"),
+    ] {
+        let listed = cluster.json(&[key, "list"]);
+        let id = listed[0]["id"].as_str().expect("one that has ended");
+        let late = get(&page, &format!("/{}", path.replace("{}", id)));
+        assert_eq!(late.status, 409, "{path}: {late:?}");
+        assert!(late.body.contains("has ended already"), "{late:?}");
+    }
     let refused = form(&page, "/vms/a/migrate");
     let unknown = refused.send(&page, "&host=none");
     assert_eq!(unknown.status, 404, "{unknown:?}");

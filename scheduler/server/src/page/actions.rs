@@ -10,6 +10,7 @@
 
 use std::time::Duration;
 
+use berth_domain::id::RequestId;
 use berth_domain::refusal::{Code, Refusal};
 use berth_page::{Action, Submission};
 use berth_process::access::{self, UNVERIFIED};
@@ -21,8 +22,10 @@ use berth_proto::conductor::v1::conductor_service_client::ConductorServiceClient
 use berth_proto::convert::field;
 use berth_proto::for_cluster::{ForCluster, MemberChannel};
 use berth_proto::status::{OUTCOME_UNKNOWN, to_status};
+use berth_state::Reply;
 use berth_state::command::Command;
 use berth_tls::Peer;
+use tokio::task::JoinSet;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::{Request, Status};
 use uuid::Uuid;
@@ -59,19 +62,41 @@ impl<'a> Actor<'a> {
         action: &Action,
         submission: &Submission,
     ) -> Result<(), Status> {
-        let _: Uuid = field::uuid(&submission.request_id, "request_id")?;
-        let done = tokio::time::timeout(ACTION_TIMEOUT, self.begin(action, submission)).await;
-        done.unwrap_or_else(|_| Err(unknown("it has not begun within 20 s")))
-    }
-
-    async fn begin(&self, action: &Action, submission: &Submission) -> Result<(), Status> {
+        let id: Uuid = field::uuid(&submission.request_id, "request_id")?;
         let resource = action.resource();
-        match action {
-            Action::Cordon(_) => self.cordon(&resource, true).await,
-            Action::Uncordon(_) => self.cordon(&resource, false).await,
+        let command = match action {
+            Action::Cordon(_) => set_cordon(&resource, true)?,
+            Action::Uncordon(_) => set_cordon(&resource, false)?,
             Action::CancelOperation(_) => {
                 let operation = field::name(&resource, "name")?;
-                self.command(Command::CancelOperation { operation }).await
+                Command::CancelOperation { operation }
+            }
+            Action::Drain(_) | Action::Migrate(_) | Action::AbortMigration(_) => {
+                if self.context.handle().leader().role.leader.is_none() {
+                    // A conductor could not say that nothing was done.
+                    return Err(self.context.elsewhere());
+                }
+                // Until one is chosen nothing is sent.
+                let conductor = self.conductor().await?;
+                let begun = self.begin(action, submission, conductor);
+                let begun = tokio::time::timeout(ACTION_TIMEOUT, begun).await;
+                return begun.unwrap_or_else(|_| Err(unknown("it has not begun within 20 s")));
+            }
+        };
+        self.command(command, action, RequestId(id)).await
+    }
+
+    /// Has a conductor begin an action.
+    async fn begin(
+        &self,
+        action: &Action,
+        submission: &Submission,
+        mut conductor: ConductorServiceClient<MemberChannel>,
+    ) -> Result<(), Status> {
+        let resource = action.resource();
+        match action {
+            Action::Cordon(_) | Action::Uncordon(_) | Action::CancelOperation(_) => {
+                Err(Status::internal("it is no conductor's"))
             }
             Action::Drain(_) => {
                 let request = wire::DrainHostRequest {
@@ -81,7 +106,6 @@ impl<'a> Actor<'a> {
                     request_id: submission.request_id.clone(),
                     ..Default::default()
                 };
-                let mut conductor = self.conductor().await?;
                 let begun = conductor.drain_host(self.request(request)).await;
                 let mut events = begun.map_err(in_doubt)?.into_inner();
                 while events.message().await.map_err(in_doubt)?.is_some() {}
@@ -97,7 +121,6 @@ impl<'a> Actor<'a> {
                     request_id: submission.request_id.clone(),
                     transfer: None,
                 };
-                let mut conductor = self.conductor().await?;
                 let begun = conductor.migrate_vm(self.request(request)).await;
                 begun.map(drop).map_err(in_doubt)
             }
@@ -106,22 +129,35 @@ impl<'a> Actor<'a> {
                     name: resource,
                     request_id: submission.request_id.clone(),
                 };
-                let mut conductor = self.conductor().await?;
                 let begun = conductor.abort_migration(self.request(request)).await;
-                begun.map(drop).map_err(in_doubt)
+                let response = begun.map_err(in_doubt)?.into_inner();
+                match response.operation.is_some_and(|operation| operation.done) {
+                    true => Err(ended("the migration")),
+                    false => Ok(()),
+                }
             }
         }
     }
 
-    async fn cordon(&self, host: &str, cordoned: bool) -> Result<(), Status> {
-        let host = field::name(host, "name")?;
-        self.command(Command::SetCordon { host, cordoned }).await
-    }
-
-    async fn command(&self, command: Command) -> Result<(), Status> {
+    /// Carries a command out at the leader, under the method and the id of the form.
+    async fn command(
+        &self,
+        command: Command,
+        action: &Action,
+        id: RequestId,
+    ) -> Result<(), Status> {
         let principal = self.principal.clone();
-        let outcome = self.context.execute_at_leader(principal, command).await?;
-        outcome.map(drop).map_err(|refusal| to_status(&refusal))
+        let method = action.method().rsplit('/').next().unwrap_or_default();
+        let outcome = self
+            .context
+            .execute_once_at_leader(principal, command, method, id);
+        let reply = outcome.await?.map_err(|refusal| to_status(&refusal))?;
+        if let Reply::Operation(operation) = reply
+            && operation.outcome.is_some()
+        {
+            return Err(ended("the operation"));
+        }
+        Ok(())
     }
 
     /// Returns a request for a conductor, on behalf of the caller.
@@ -135,26 +171,35 @@ impl<'a> Actor<'a> {
         request
     }
 
-    /// Returns a client of the first registered conductor that answers and works for this cluster.
+    /// Returns a client of the registered conductor that answers first and works for this cluster.
     async fn conductor(&self) -> Result<ConductorServiceClient<MemberChannel>, Status> {
         let api = ClusterApi(self.context.clone());
         let request = Request::new(cluster::ListServicesRequest::default());
         let (listed, _) = of_own_state(self.context, api.list_services(request)).await;
         let for_cluster = ForCluster::of(self.context.cluster_id());
+        let services = listed?.into_inner().services;
+        // One that hangs delays none that works.
+        let mut tries = JoinSet::new();
+        for service in services {
+            let dialer = self.context.dialer().clone();
+            let for_cluster = for_cluster.clone();
+            let request = self.request(wire::GetServiceInfoRequest {});
+            tries.spawn(async move {
+                let failed = |why: String| format!("{} ({why})", service.address);
+                let channel = conductor::connect(&dialer, &service, &for_cluster).await;
+                let channel = channel.map_err(failed)?;
+                let checked = conductor::check(&channel, request).await;
+                checked.map_err(|refusal| failed(refusal.message))?;
+                Ok::<_, String>(channel)
+            });
+        }
         let mut tried = Vec::new();
-        for service in listed?.into_inner().services {
-            let dialer = self.context.dialer();
-            let why = match conductor::connect(dialer, &service, &for_cluster).await {
-                Ok(channel) => {
-                    let request = self.request(wire::GetServiceInfoRequest {});
-                    match conductor::check(&channel, request).await {
-                        Ok(()) => return Ok(ConductorServiceClient::new(channel)),
-                        Err(refusal) => refusal.message,
-                    }
-                }
-                Err(why) => why,
-            };
-            tried.push(format!("{} ({why})", service.address));
+        while let Some(ended) = tries.join_next().await {
+            match ended {
+                Ok(Ok(channel)) => return Ok(ConductorServiceClient::new(channel)),
+                Ok(Err(why)) => tried.push(why),
+                Err(_) => {}
+            }
         }
         let message = match tried.is_empty() {
             true => "no conductor has registered".to_owned(),
@@ -165,6 +210,18 @@ impl<'a> Actor<'a> {
             "start one: berth-conductor --scheduler ADDRESS",
         )))
     }
+}
+
+fn set_cordon(host: &str, cordoned: bool) -> Result<Command, Status> {
+    let host = field::name(host, "name")?;
+    Ok(Command::SetCordon { host, cordoned })
+}
+
+/// Returns the refusal of what comes too late.
+pub(super) fn ended(what: &str) -> Status {
+    let message = format!("{what} has ended already: nothing was done");
+    let refusal = Refusal::new(Code::FailedPrecondition, "OPERATION_DONE", message);
+    to_status(&refusal)
 }
 
 /// Returns why a conductor did not carry a request out, or that this is not known.

@@ -12,6 +12,7 @@ use berth_proto::scheduler::v1::scheduler_service_server::SchedulerService as _;
 use tonic::Status;
 use uuid::Uuid;
 
+use super::actions::ended;
 use super::reads::{Reader, View};
 use crate::service::{HostApi, MoveApi, OperationApi, SchedulerApi};
 
@@ -54,6 +55,9 @@ impl Reader<'_> {
                 let api = OperationApi(self.context.clone());
                 let read = api.get_operation(request).await?.into_inner();
                 let operation = read.operation.unwrap_or_default();
+                if operation.done {
+                    return Err(ended("the operation"));
+                }
                 (Subject::Operation(Box::new(operation)), revision)
             }
             Action::AbortMigration(_) => {
@@ -65,6 +69,9 @@ impl Reader<'_> {
                 let api = SchedulerApi(self.context.clone());
                 let read = api.get_migration(request).await?.into_inner();
                 let migration = read.migration.unwrap_or_default();
+                if migration.end_time.is_some() {
+                    return Err(ended("the migration"));
+                }
                 (Subject::Migration(Box::new(migration)), revision)
             }
         };

@@ -58,6 +58,24 @@ impl Context {
         Box::pin(self.execute_or_forward(principal, command))
     }
 
+    /// As [`Self::execute_at_leader`], of a request with an id: however often it is made, it is carried out once.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub(crate) fn execute_once_at_leader(
+        &self,
+        principal: String,
+        command: Command,
+        method: &'static str,
+        id: RequestId,
+    ) -> BoxFuture<'_, Result<Outcome, Status>> {
+        Box::pin(async move {
+            let forwarded = ForwardedCommand::new(self, principal, command, method, id);
+            forwarded.outcome().await
+        })
+    }
+
     async fn execute_or_forward(
         &self,
         principal: String,
@@ -72,9 +90,9 @@ impl Context {
             }
         }
         let time = self.bounded(self.stale(State::time)).await??;
-        let mut forwarded = ForwardedCommand::new(self, principal, command, time);
-        let end = tokio::time::timeout(self.request_timeout(), forwarded.execute()).await;
-        forwarded.response(end.unwrap_or(Err(GivenUp::NoLeader)))
+        let id = request_id(time);
+        let forwarded = ForwardedCommand::new(self, principal, command, METHOD, id);
+        forwarded.outcome().await
     }
 }
 
@@ -96,7 +114,13 @@ struct ForwardedCommand<'c> {
 }
 
 impl<'c> ForwardedCommand<'c> {
-    fn new(context: &'c Context, principal: String, command: Command, time: TimeMs) -> Self {
+    fn new(
+        context: &'c Context,
+        principal: String,
+        command: Command,
+        method: &str,
+        id: RequestId,
+    ) -> Self {
         let mut envelope = Envelope {
             // The leader writes the time.
             at: TimeMs(0),
@@ -106,8 +130,8 @@ impl<'c> ForwardedCommand<'c> {
             command,
         };
         let key = RequestKey {
-            method: METHOD.to_owned(),
-            id: request_id(time),
+            method: method.to_owned(),
+            id,
             payload_hash: xxh3_128(&codec::encode_command(&envelope)),
         };
         envelope.request = Some(key);
@@ -118,6 +142,13 @@ impl<'c> ForwardedCommand<'c> {
             envelope,
             core: Forwarding::default(),
         }
+    }
+
+    /// Returns the outcome, in the time that a request has.
+    async fn outcome(mut self) -> Result<Outcome, Status> {
+        let limit = self.context.request_timeout();
+        let end = tokio::time::timeout(limit, self.execute()).await;
+        self.response(end.unwrap_or(Err(GivenUp::NoLeader)))
     }
 
     /// Retries until there is an outcome. The caller bounds the time.
