@@ -15,7 +15,7 @@ use tower_service::Service;
 use super::{ON_BEHALF_OF, OnBehalfOf, audit, authorize, authorize_for};
 
 /// Records a refusal in the audit of the log.
-fn record(peer: Option<&Peer>, path: &str, refused: &Status) {
+pub fn record_refusal(peer: Option<&Peer>, path: &str, refused: &Status) {
     let identity = peer.and_then(|peer| peer.identity.as_ref());
     // Any client may send any path: one that is in no table is not distinguished.
     let method = path.trim_start_matches('/');
@@ -96,7 +96,7 @@ where
             }
             Err(refused) => {
                 let peer = request.extensions().get::<Peer>();
-                record(peer, request.uri().path(), &refused);
+                record_refusal(peer, request.uri().path(), &refused);
                 return Either::Left(ready(Ok(refused.into_http())));
             }
         }

@@ -22,7 +22,7 @@ use berth_tls::{Identity, Peer, Role};
 use tonic::{Code, Extensions, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
-pub use layer::{Authorized, Layer};
+pub use layer::{Authorized, Layer, record_refusal};
 
 /// The reason of a refusal because of the role.
 pub const ROLE_NOT_ALLOWED: &str = "ROLE_NOT_ALLOWED";

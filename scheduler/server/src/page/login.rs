@@ -5,6 +5,7 @@
 
 use berth_domain::refusal::{Code, Refusal};
 use berth_page::login as view;
+use berth_process::access::audit;
 use berth_proto::status::to_status;
 use hyper::body::Incoming;
 use tokio::time::Instant;
@@ -43,6 +44,16 @@ pub(super) fn required() -> Response<Content> {
         StatusCode::UNAUTHORIZED,
         view::explain("This page is for those who present a certificate, or have logged in."),
     )
+}
+
+/// Logs an end of a login.
+pub(super) fn record(what: &str, principal: &str) {
+    let line = audit::Line {
+        method: what.to_owned(),
+        caller: principal.to_owned(),
+        ..audit::Line::default()
+    };
+    audit::done(&line, "done");
 }
 
 fn with_cookie(mut response: Response<Content>, secret: &str, seconds: u64) -> Response<Content> {
@@ -126,12 +137,18 @@ impl Page {
         // The link is the proof that the form is of this member.
         match logins.use_link(&submission.token, Instant::now()) {
             Ok((secret, principal)) => {
-                tracing::info!(principal, "logged in to the page");
+                record("PageLogin", &principal);
                 let seconds = SESSION_LIFETIME.as_secs();
                 with_cookie(response::see_other("/"), &secret, seconds)
             }
             Err(why) => {
-                tracing::warn!(?why, "login to the page refused");
+                // As any refusal, once a minute.
+                let line = audit::Line {
+                    method: "PageLogin".to_owned(),
+                    caller: "unverified".to_owned(),
+                    ..audit::Line::default()
+                };
+                audit::refused(&line, &refused(why).reason);
                 no_login(why)
             }
         }
@@ -155,10 +172,7 @@ impl Page {
             return response::refusal(&to_status(&refusal));
         }
         logins.end(session);
-        tracing::info!(
-            principal = session.peer.identity.as_ref().map(|who| who.principal()),
-            "logged out of the page"
-        );
+        record("PageLogout", &session.principal());
         with_cookie(response::see_other("/login"), "", 0)
     }
 }

@@ -23,6 +23,7 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 use tokio::time::Instant;
 
 use super::forgery::hex;
+use super::login::record;
 
 /// How long a link may be used.
 pub(crate) const LINK_LIFETIME: Duration = Duration::from_secs(60);
@@ -41,6 +42,7 @@ type Hash = [u8; 32];
 /// What a secret stands for.
 #[derive(Clone, Debug)]
 struct Grant {
+    is_session: bool,
     /// Who has the certificate.
     peer: Peer,
     ends: Instant,
@@ -88,6 +90,12 @@ pub(crate) struct Session {
 }
 
 impl Session {
+    /// Returns who is logged in.
+    pub(crate) fn principal(&self) -> String {
+        let identity = self.peer.identity.as_ref();
+        identity.map_or_else(String::new, |identity| identity.principal())
+    }
+
     /// Returns what is known of it by everyone: not its secret.
     pub(crate) fn key(&self) -> String {
         hex(&self.hash)
@@ -108,6 +116,7 @@ impl Logins {
     pub(crate) fn create_link(&self, peer: &Peer, now: Instant) -> Result<String, NoLogin> {
         let secret = secret()?;
         let grant = Grant {
+            is_session: false,
             peer: peer.clone(),
             ends: now + LINK_LIFETIME,
         };
@@ -135,6 +144,7 @@ impl Logins {
         let grant = grant.ok_or(NoLogin::Spent)?;
         let principal = grant.principal().ok_or(NoLogin::Spent)?;
         let session = Grant {
+            is_session: true,
             ends: now + SESSION_LIFETIME,
             ..grant
         };
@@ -148,7 +158,9 @@ impl Logins {
         let mut grants = self.lock();
         let grant = grants.sessions.get(&hash)?;
         if grant.is_over(now) {
-            grants.sessions.remove(&hash);
+            let ended = grants.sessions.remove(&hash);
+            drop(grants);
+            record_ends(ended);
             return None;
         }
         Some(Session {
@@ -178,7 +190,10 @@ fn insert(
     grant: Grant,
     now: Instant,
 ) -> Result<(), NoLogin> {
-    grants.retain(|_, grant| !grant.is_over(now));
+    let over = grants.iter().filter(|(_, grant)| grant.is_over(now));
+    let over: Vec<Hash> = over.map(|(hash, _)| *hash).collect();
+    let over = over.iter().filter_map(|hash| grants.remove(hash));
+    record_ends(over.filter(|grant| grant.is_session));
     let principal = grant.principal();
     let own = grants
         .iter()
@@ -186,13 +201,21 @@ fn insert(
     let oldest = own.clone().min_by_key(|(_, other)| other.ends);
     let oldest = oldest.map(|(hash, _)| *hash);
     if own.count() >= OF_ONE_MAX {
-        oldest.and_then(|hash| grants.remove(&hash));
+        let replaced = oldest.and_then(|hash| grants.remove(&hash));
+        record_ends(replaced.filter(|grant| grant.is_session));
     }
     if grants.len() >= max {
         return Err(NoLogin::TooMany);
     }
     grants.insert(hash(secret), grant);
     Ok(())
+}
+
+/// Logs the ends of sessions other than by a logout.
+fn record_ends(ended: impl IntoIterator<Item = Grant>) {
+    for grant in ended {
+        record("PageLoginEnded", &grant.principal().unwrap_or_default());
+    }
 }
 
 fn secret() -> Result<String, NoLogin> {

@@ -261,9 +261,13 @@ impl Page {
         action: &Action,
         caller: &Caller,
     ) -> Result<(), Status> {
-        let submission = self.read_form(head, body).await?;
+        let refused = |status: Status| {
+            access::record_refusal(caller.peer(), action.method(), &status);
+            status
+        };
+        let submission = self.read_form(head, body).await.map_err(refused)?;
         let checked = self.shared.seals.check(&caller.key(), &submission.token);
-        checked.map_err(|refusal| to_status(&refusal))?;
+        checked.map_err(|refusal| refused(to_status(&refusal)))?;
         Actor::new(&self.shared.context, caller.peer())
             .carry_out(action, &submission)
             .await
@@ -297,7 +301,16 @@ impl Page {
         }
         let now = berth_tls::identity::now();
         let mut methods = route.methods().iter().copied().chain(route.change());
-        methods.try_for_each(|method| access::authorize(caller.peer(), method, now))
+        methods.try_for_each(|method| {
+            let authorized = access::authorize(caller.peer(), method, now);
+            // Those who have not logged in are sent to the login.
+            if let Err(refused) = &authorized
+                && caller.is_known()
+            {
+                access::record_refusal(caller.peer(), method, refused);
+            }
+            authorized
+        })
     }
 
     /// Returns whether the caller's role may call all of these methods.
