@@ -117,11 +117,16 @@ fn is_module(text: &str) -> bool {
         && !is_level(text)
 }
 
-/// Returns the level of the audit in a configured filter: its own, or that of all modules.
+/// Returns the level of the audit in a configured filter: its own, or that of all modules. A target alone has
+/// every level, and levels may be numbers, as the library has it.
 fn level_of_audit(configured: &str) -> &str {
     let parts = || configured.split(',').map(str::trim).rev();
-    let own = parts().find_map(|part| part.strip_prefix(AUDIT)?.strip_prefix('='));
-    let all = || parts().find(|part| is_level(part));
+    let own = parts().find_map(|part| match part.strip_prefix(AUDIT)? {
+        "" => Some("trace"),
+        rest => rest.strip_prefix('='),
+    });
+    let is_for_all = |part: &&str| is_level(part) || part.parse::<u8>().is_ok_and(|n| n <= 5);
+    let all = || parts().find(is_for_all);
     // Without a level for all modules, the library writes nothing of those that are not named.
     own.or_else(all).unwrap_or("off")
 }
@@ -189,6 +194,12 @@ mod tests {
             ("warn,info", "info"),
             ("berth_proto=debug", "off"),
             ("", "off"),
+            ("warn,audit", "trace"),
+            ("audit", "trace"),
+            ("3", "3"),
+            ("warn,audit=2", "2"),
+            ("auditing=debug", "off"),
+            ("6", "off"),
         ] {
             assert_eq!(level_of_audit(configured), expected, "{configured:?}");
         }
