@@ -30,6 +30,7 @@ pub(super) fn check_address(address: &str) -> Result<(), InvalidAddress> {
     let good = uri.is_ok_and(|uri| {
         matches!(uri.scheme_str(), Some("http" | "https"))
             && uri.authority().is_some_and(is_dialable)
+            && uri.path_and_query().is_none_or(|path| path.as_str() == "/")
     });
     if good {
         Ok(())
@@ -70,7 +71,12 @@ fn is_host(text: &str) -> bool {
         return text.parse::<Ipv4Addr>().is_ok();
     }
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
-    let is_label = |label: &str| (1..=63).contains(&label.len()) && label.bytes().all(plain);
+    let is_label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label.bytes().all(plain)
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
     text.len() <= 254 && labels.clone().all(is_label)
 }
 
@@ -88,6 +94,13 @@ mod tests {
             "ftp://a:1",
             "a b",
             "http:///x",
+            "http://m1:7100/x",
+            "http://m1/x:7100",
+            "http://m1?x",
+            "http://m1:7100/?x",
+            "http://-x:7100",
+            "http://x-:7100",
+            "http://a.-b:7100",
             "http://a:99999",
             "http://a:0",
             "http://a:",
