@@ -112,7 +112,14 @@ pub(crate) async fn registered(session: &Session) -> anyhow::Result<Vec<Service>
 }
 
 async fn services(session: &Session) -> anyhow::Result<()> {
-    let services = registered(session).await?;
+    let request = ListServicesRequest::default();
+    let services = all_pages!(
+        session,
+        ClusterServiceClient,
+        list_services,
+        request,
+        services
+    );
     if session.json() {
         return output::json(&services.iter().map(service_json).collect::<Vec<_>>());
     }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use berth_domain::ownership::Ownership;
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::version::{Feature, ServiceVersion, TOO_OLD};
+use berth_process::bounds::Resource;
 use berth_proto::client::members::{Known, Learner};
 use berth_proto::client::own::OwnAnswer;
 use berth_proto::client::{self, Dialer, InvalidAddress, Policy, SchedulerChannel, conductor};
@@ -19,7 +20,7 @@ use berth_proto::cluster::v1::{GetClusterStatusRequest, ListServicesRequest};
 use berth_proto::conductor::v1::GetServiceInfoRequest;
 use berth_proto::consistency::{Consistency, ReadChannel};
 use berth_proto::for_cluster::{self, ForCluster, MemberChannel, OTHER_CLUSTER};
-use berth_proto::status::{OUTCOME_UNKNOWN, from_status};
+use berth_proto::status::{OUTCOME_UNKNOWN, from_status, refusal_of};
 use berth_tls::{Expected, Tls};
 use serde_json::json;
 use tokio::task::{AbortHandle, JoinSet};
@@ -47,6 +48,10 @@ const LEARNING_AFTER: Duration = Duration::from_secs(1);
 const READ_PATIENCE: Duration = Duration::from_millis(200);
 /// How long a command waits for it that changes something: one of a later cluster may be slow.
 const CHANGE_PATIENCE: Duration = SILENCE_MAX;
+
+/// How often a scheduler is called that is busy with a plan of the same caller, and the pause in between.
+const BUSY_ATTEMPTS_MAX: u32 = 10;
+const BUSY_PAUSE: Duration = Duration::from_millis(200);
 
 /// The reason of a stream that ended before what it is about.
 pub const STREAM_BROKEN: &str = "STREAM_BROKEN";
@@ -259,7 +264,7 @@ impl Session {
             Err(refusal) if stale::is_without_leader(&refusal) => refusal,
             answered => return answered,
         };
-        match self.scheduler.read_own(call).await {
+        match self.read_own_when_free(call).await {
             // It is only slow, or was elected meanwhile.
             Ok(own) if source_of(&own).has_leader() => {}
             Ok(own) => return self.take(own),
@@ -269,10 +274,30 @@ impl Session {
             Err(refusal) if stale::is_without_leader(&refusal) => refusal,
             answered => return answered,
         };
-        match self.scheduler.read_own(call).await {
+        match self.read_own_when_free(call).await {
             Ok(own) => self.take(own),
             Err(_) => Err(refusal),
         }
+    }
+
+    /// Reads at one scheduler. The attempt at the leader that was given up may still count as the caller's plan
+    /// there, of which one is permitted.
+    async fn read_own_when_free<T, F>(
+        &self,
+        call: &impl Fn(ReadChannel) -> F,
+    ) -> Result<OwnAnswer<T>, Refusal>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        for _ in 0..BUSY_ATTEMPTS_MAX {
+            let own = self.scheduler.read_own(call).await?;
+            let refusal = own.answer.as_ref().err().and_then(refusal_of);
+            if refusal.is_none_or(|refusal| refusal.reason != Resource::Plans.reason()) {
+                return Ok(own);
+            }
+            tokio::time::sleep(BUSY_PAUSE).await;
+        }
+        self.scheduler.read_own(call).await
     }
 
     /// Returns the answer of one scheduler, after the user was informed that it is one.
