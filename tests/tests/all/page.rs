@@ -248,10 +248,7 @@ fn views_show_what_happens() {
     let _ = shows(&page, "/failover", "NOT SURVIVED");
     let _ = shows(&page, "/", "would not be survived");
     let audit = shows(&page, "/audit?vm=a", "ScheduleVm");
-    assert!(
-        audit.contains("DONE") && audit.contains("Ranking"),
-        "{audit}"
-    );
+    assert!(audit.contains("DONE"), "{audit}");
     let _ = shows(&page, "/audit?vm=other", "There is no entry");
     let _ = shows(&page, "/balance", "No move is planned");
 }

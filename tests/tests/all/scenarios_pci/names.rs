@@ -66,7 +66,7 @@ fn wrong_aliases_are_refused() {
     for name in ["a b", "ä", "-", ".nic", "a/b", "", &long] {
         let _ = cluster
             .berth(&[&["pci-alias", "create"], &vf[..], &["--", name]].concat())
-            .refused(1)
+            .with_status(2)
             .saying(&["pci alias"]);
     }
     let twice = [vf, vf].concat();
