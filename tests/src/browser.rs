@@ -211,13 +211,15 @@ impl Browser {
     /// When there is none, or it cannot be clicked on.
     #[track_caller]
     pub fn click(&self, selector: &str) {
-        let by = json!({"using": "css selector", "value": selector});
-        let found = self.call("POST", "/element", &by);
-        let found = found.unwrap_or_else(|why| panic!("{selector}: {why}"));
-        let id = found.as_object().and_then(|of| of.values().next());
-        let id = id.and_then(Value::as_str).expect("an id");
-        let clicked = self.call("POST", &format!("/element/{id}/click"), &json!({}));
-        clicked.unwrap_or_else(|why| panic!("{selector}: {why}"));
+        // A view that follows the cluster may replace the element before it is clicked on.
+        eventually(&format!("{selector} is clicked on"), || {
+            let by = json!({"using": "css selector", "value": selector});
+            let found = self.call("POST", "/element", &by)?;
+            let id = found.as_object().and_then(|of| of.values().next());
+            let id = id.and_then(Value::as_str).ok_or("it has no id")?;
+            self.call("POST", &format!("/element/{id}/click"), &json!({}))
+                .map(drop)
+        });
     }
 
     /// Shows the page on another screen.

@@ -109,7 +109,7 @@ pub(super) const TABLE: &[Row] = &[
             // Log lines name users, hosts and addresses.
             ("GetDiagnostics", O),
             // The browser gets the role of the certificate that it is called with.
-            ("CreatePageLogin", O | R),
+            ("CreatePageLogin", O),
             // It holds everything that is replicated, the key of grants among it.
             ("Backup", O),
             // Every program refuses what is listed.

@@ -32,7 +32,7 @@ pub fn explain(why: &str) -> String {
         main id="main" tabindex="-1" {
             h1 { "Not logged in" }
             p { (why) }
-            p { "On a machine with an operator’s or a reader’s certificate, run " code { "berth web login" }
+            p { "On a machine with an operator’s certificate, run " code { "berth web login" }
                 ", and open the link that it prints in this browser within 60 seconds." }
         }
     };
