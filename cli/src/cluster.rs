@@ -98,8 +98,12 @@ pub async fn run(session: &mut Session, verb: Verb) -> anyhow::Result<()> {
 /// Returns the conductors. A status is requested when something is wrong: it must not need a
 /// majority.
 pub(crate) async fn registered(session: &Session) -> anyhow::Result<Vec<Service>> {
+    listed(session, ReadConsistency::Stale).await
+}
+
+async fn listed(session: &Session, consistency: ReadConsistency) -> anyhow::Result<Vec<Service>> {
     let request = ListServicesRequest {
-        consistency: ReadConsistency::Stale.into(),
+        consistency: consistency.into(),
         ..Default::default()
     };
     Ok(all_pages!(
@@ -112,14 +116,7 @@ pub(crate) async fn registered(session: &Session) -> anyhow::Result<Vec<Service>
 }
 
 async fn services(session: &Session) -> anyhow::Result<()> {
-    let request = ListServicesRequest::default();
-    let services = all_pages!(
-        session,
-        ClusterServiceClient,
-        list_services,
-        request,
-        services
-    );
+    let services = listed(session, ReadConsistency::Unspecified).await?;
     if session.json() {
         return output::json(&services.iter().map(service_json).collect::<Vec<_>>());
     }

@@ -43,8 +43,7 @@ pub const UNKNOWN_METHOD: &str = "UNKNOWN_METHOD";
 /// operator who uses its page.
 pub const ON_BEHALF_OF: &str = "berth-on-behalf-of";
 
-/// The operator whom a scheduler makes a request for, with the methods that it may call so: an extension of
-/// requests that were authorized.
+/// The operator whom a scheduler makes a request for: an extension of requests that were authorized.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OnBehalfOf(String);
 

@@ -219,7 +219,8 @@ fn set_cordon(host: &str, cordoned: bool) -> Result<Command, Status> {
 
 /// Returns the refusal of what comes too late.
 pub(super) fn ended(what: &str) -> Status {
-    let message = format!("{what} has ended already: nothing was done");
+    // It may have been this very form, sent before, that ended it.
+    let message = format!("{what} has ended already");
     let refusal = Refusal::new(Code::FailedPrecondition, "OPERATION_DONE", message);
     to_status(&refusal)
 }

@@ -189,22 +189,11 @@ impl Page {
             );
         };
         let caller = self.caller_of(head);
-        match &route {
-            Route::Login(link) => return self.login(head, body, link).await,
-            Route::Logout => return self.logout(head, body, &caller).await,
-            Route::Asset(_)
-            | Route::Cluster
-            | Route::Failover
-            | Route::Hosts(_)
-            | Route::Host(_)
-            | Route::Vms(_)
-            | Route::Vm(_)
-            | Route::VmHistory(_)
-            | Route::WhyNot(_)
-            | Route::Balance
-            | Route::Audit(_)
-            | Route::Action(_)
-            | Route::Events(_) => {}
+        if let Route::Login(link) = &route {
+            return self.login(head, body, link).await;
+        }
+        if route == Route::Logout {
+            return self.logout(head, body, &caller).await;
         }
         if let Err(status) = self.authorize(&caller, &route) {
             return match self.shared.logins {
