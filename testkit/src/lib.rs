@@ -10,13 +10,17 @@
 //!
 //! | module | what |
 //! |---|---|
+//! | `browser` | Debian's Chromium, driven |
 //! | `fit` | random hosts and guests, and a solver that tries every assignment |
 //! | `ganeti` | random Ganeti clusters, and Debian's htools where they are installed |
 //! | `power` | a disk whose power can be cut |
 //! | `replication` | a small replicated machine, and a group of members that runs it |
 //! | `selection` | hosts of any shape, guests and claims for the choice of a host |
 //! | `state` | a cluster whose state is checked after each command, and random commands |
+//! | `wait` | waiting for a condition |
 
+#[cfg(feature = "browser")]
+pub mod browser;
 #[cfg(feature = "fit")]
 pub mod fit;
 #[cfg(feature = "ganeti")]
@@ -29,3 +33,5 @@ pub mod replication;
 pub mod selection;
 #[cfg(feature = "state")]
 pub mod state;
+#[cfg(feature = "wait")]
+pub mod wait;

@@ -10,7 +10,6 @@
 //! The tests themselves are in `tests/layering.rs`, `tests/all/` and `tests/real/`; `README.md` lists
 //! them.
 
-pub mod browser;
 pub mod lab;
 pub mod measure;
 pub mod processes;

@@ -121,3 +121,47 @@ async fn end(context: &Context, outcome: &RecoveryOutcome) {
     let vms = outcome.settled.len();
     tracing::info!(vms, "recovery ended");
 }
+
+#[cfg(test)]
+mod tests {
+    use berth_domain::version::ServiceVersion;
+    use berth_testkit::state::World;
+    use berth_testkit::state::scale::{self, Size};
+
+    use super::*;
+
+    /// Returns a world of one host that has reported, of a cluster that recovers.
+    fn reported() -> World {
+        let before = scale::state(Size {
+            hosts: 1,
+            vms_per_host: 2,
+            seed: 1,
+            version: ServiceVersion::CURRENT,
+        });
+        let host = scale::host(0);
+        let mut world = World::of(before.clone()).recovered();
+        let report = world.view(host.as_str()).host.report.clone();
+        world.register(host.as_str(), report).unwrap();
+        let guests: Vec<_> = scale::guests(&before, &host).collect();
+        for _ in 0..2 {
+            world.report_guests(host.as_str(), &guests).unwrap();
+        }
+        world
+    }
+
+    #[test]
+    fn the_outcome_is_computed_once_for_each_revision() {
+        let mut world = reported();
+        let outcomes = Outcomes::default();
+        let first = outcomes.of(&world.state).expect("the host has reported");
+        let again = outcomes.of(&world.state).unwrap();
+        assert!(Arc::ptr_eq(&first, &again), "it is computed again");
+        let host = scale::host(0);
+        let cordoned = true;
+        world
+            .run(Command::SetCordon { host, cordoned })
+            .expect("it is cordoned");
+        let later = outcomes.of(&world.state).unwrap();
+        assert!(!Arc::ptr_eq(&first, &later), "it is of another state");
+    }
+}

@@ -49,6 +49,7 @@
 mod booted;
 mod console;
 mod daemons;
+mod forward;
 mod image;
 mod loop_device;
 mod machine;
@@ -66,6 +67,7 @@ use berth_tls::authority::{self, Authority};
 pub use booted::Booted;
 pub use console::Console;
 pub use daemons::Thread;
+pub use forward::Forward;
 pub use image::{Images, images};
 pub use loop_device::LoopDevice;
 pub use machine::Machine;

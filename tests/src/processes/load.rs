@@ -19,7 +19,7 @@ use tonic::Status;
 use tonic::transport::Channel;
 use uuid::Uuid;
 
-use super::{GLANCE, PATIENCE};
+use berth_testkit::wait::{GLANCE, PATIENCE};
 
 /// A request, and what was promised.
 #[derive(Clone, Debug, PartialEq, Eq)]

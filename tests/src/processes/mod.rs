@@ -43,12 +43,10 @@ pub mod scrape;
 mod traffic;
 pub mod verdict;
 
-use std::fmt::Display;
-use std::time::{Duration, Instant};
-
 pub use addresses::Addresses;
 pub use answer::Answer;
 pub use bench::Bench;
+pub use berth_testkit::wait::{PATIENCE, eventually};
 pub use certs::Certs;
 pub use cluster::{Builder, Cluster, Described, Host};
 pub use collector::{Collector, Manner, SeenSpan, Tree};
@@ -59,29 +57,3 @@ pub use part::Part;
 pub use process::Process;
 pub use programs::Programs;
 pub use traffic::{Ended, Traffic};
-
-/// How long anything may take before a test gives up. Far more than it takes: machines that test
-/// are busy, and some are emulated.
-pub const PATIENCE: Duration = Duration::from_secs(240);
-
-/// How often a condition is looked at.
-const GLANCE: Duration = Duration::from_millis(25);
-
-/// Looks until there is what is looked for, and returns it.
-///
-/// # Panics
-///
-/// When it is not there within [`PATIENCE`]; says what was seen last.
-#[track_caller]
-pub fn eventually<T, E: Display>(what: &str, mut look: impl FnMut() -> Result<T, E>) -> T {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        match look() {
-            Ok(found) => return found,
-            Err(seen) if Instant::now() >= deadline => {
-                panic!("{what}: not within {} s: {seen}", PATIENCE.as_secs())
-            }
-            Err(_) => std::thread::sleep(GLANCE),
-        }
-    }
-}

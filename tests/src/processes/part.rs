@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::process::Command;
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use super::process::{read, tail};
 use super::{Answer, Process, Programs};
 
@@ -148,6 +150,17 @@ impl Part {
     pub fn process(&mut self) -> &mut Process {
         let process = self.process.as_mut();
         process.unwrap_or_else(|| panic!("{} was killed", self.name))
+    }
+
+    /// Sends a signal to its process.
+    ///
+    /// # Panics
+    ///
+    /// When it has none.
+    #[track_caller]
+    pub fn signal(&mut self, signal: Signal) {
+        let pid = Pid::from_raw(self.process().pid().cast_signed());
+        kill_process(pid.expect("a process"), signal).expect("it runs");
     }
 
     /// Returns whether its process runs.

@@ -196,7 +196,7 @@ impl Worker {
         while !self.shared.stopped.load(Ordering::SeqCst) {
             if self.shared.halted.load(Ordering::SeqCst) {
                 self.shared.idle.store(true, Ordering::SeqCst);
-                std::thread::sleep(super::GLANCE);
+                std::thread::sleep(berth_testkit::wait::GLANCE);
                 continue;
             }
             self.shared.idle.store(false, Ordering::SeqCst);

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use berth_tests::processes::{Answer, Cluster, Host, certs, eventually};
 use berth_tls::Role;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::PROGRAMS;
@@ -40,12 +40,6 @@ fn all_good(host: &str, peers: &[&str]) -> Vec<String> {
     let own = own.map(|check| format!("{host}> {check} OK"));
     let peers = peers.iter().map(|peer| format!("{host}>{peer} peer OK"));
     own.into_iter().chain(peers).collect()
-}
-
-fn signal(cluster: &mut Cluster, agent: usize, signal: Signal) {
-    let pid = cluster.agents[agent].process().pid().cast_signed();
-    let pid = Pid::from_raw(pid).expect("a process");
-    kill_process(pid, signal).expect("a process of this test");
 }
 
 /// Goal: each fault is named with its host, and hides nothing of the others.
@@ -99,9 +93,9 @@ fn a_fault_is_named_and_the_other_hosts_are_checked() {
     );
 
     let all = ["h1", "h2", "h3", "--timeout", "5"];
-    signal(&mut cluster, 2, Signal::STOP);
+    cluster.agents[2].signal(Signal::STOP);
     let (status, lines, _) = check(&cluster, &all);
-    signal(&mut cluster, 2, Signal::CONT);
+    cluster.agents[2].signal(Signal::CONT);
     assert_eq!(status, Some(1));
     assert!(bad(&lines).contains(&"h3> agent FAILED"), "{lines:#?}");
     for line in all_good("h1", &["h2"]) {

@@ -5,14 +5,14 @@
 //! read on a phone, in both themes, and by a screen reader. Method: Debian's Chromium, and the rules of
 //! axe-core.
 
-use berth_tests::browser::{Browser, Screen};
+use berth_testkit::browser::{Browser, Screen};
 use berth_tests::lab::axe_core;
 use berth_tests::processes::{Cluster, Host};
 
 use crate::PROGRAMS;
 
 /// The views that are looked at.
-const VIEWS: [&str; 16] = [
+const VIEWS: [&str; 17] = [
     "/",
     "/failover",
     "/hosts",
@@ -21,6 +21,7 @@ const VIEWS: [&str; 16] = [
     "/vms",
     "/vms/a",
     "/vms/a/history",
+    "/vms/a/console",
     "/why-not",
     "/why-not?flavor=one",
     "/why-not?flavor=huge",

@@ -130,7 +130,10 @@ const TESTS: &[Test] = &[
 
     test!(libvirt_hosts::the_documented_host_boots_and_moves_a_guest, [Hypervisor]),
 
-    test!(system::guests_move_between_real_hosts, [Hypervisor, TwoCpus]),
+    test!(
+        system::guests_move_between_real_hosts,
+        [Hypervisor, TwoCpus, Browser]
+    ),
     test!(system::guests_that_are_off_take_their_disks_along, [Hypervisor]),
 
     test!(placement_suite::openstacks_own_suite_passes, [PlacementSuite]),

@@ -16,10 +16,12 @@
 //! With `BERTH_BENCH_LOG=FILE` what the schedulers log is appended to that file.
 
 mod etcd;
+#[path = "../common/fault.rs"]
 mod fault;
 mod figures;
 mod files;
 mod group;
+#[path = "../common/guests.rs"]
 mod guests;
 mod load;
 #[path = "../common/member.rs"]

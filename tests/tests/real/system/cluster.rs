@@ -13,6 +13,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -131,8 +132,15 @@ impl System {
         let advertise = format!("{name}:7100");
         let mut all = vec!["--data-dir", path(&data), "--listen", &listen];
         all.extend(["--advertise", &advertise, "--insecure-listen"]);
+        let page = self.page(member).to_string();
+        all.extend(["--page-listen", &page]);
         all.extend(arguments);
         self.spawn(name, name, "berth-scheduler", &all);
+    }
+
+    /// Returns where a member serves its page.
+    pub(crate) fn page(&self, member: usize) -> SocketAddr {
+        (self.machine(SCHEDULERS[member]).address(), 7190).into()
     }
 
     /// Loses all schedulers with their data, and starts the first one on a backup. Returns the answer of

@@ -9,6 +9,7 @@
 //!
 //! Memory is not looked at: all machines of a lab share the one kernel's nodes.
 
+mod browser;
 mod cluster;
 mod disks;
 mod recovery;
@@ -28,6 +29,7 @@ pub(crate) fn guests_move_between_real_hosts() {
     make_flavors(&system);
     volumes::ask_for(&system);
     a_pinned_guest_gets_another_cpu(&system);
+    browser::follows_a_migration(&system);
     transfers::a_user_stops_a_transfer(&system);
     transfers::a_guest_arrives_by_post_copy(&system);
     transfers::the_destinations_libvirtd_dies(&mut system);

@@ -14,12 +14,12 @@ use super::cluster::{PATIENCE, System, eventually, parse};
 use super::verdict::{domains, hosts_agree, is_sending, runs_on};
 
 /// A migration of `a` to `host-a` that takes many seconds, under way.
-struct Slow {
+pub(super) struct Slow {
     migration: String,
     operation: String,
 }
 
-fn begin(system: &System, more: &[&str]) -> Slow {
+pub(super) fn begin(system: &System, more: &[&str]) -> Slow {
     let head = ["vm", "migrate", "a", "--host", "host-a", "--no-wait"];
     let slowly = ["--bandwidth-mib-s", "2"];
     let started = system.json(&[&head[..], &slowly, more].concat());
@@ -50,7 +50,7 @@ impl Slow {
     }
 
     /// Waits for the end, whatever it is.
-    fn end(&self, system: &System) -> Migration {
+    pub(super) fn end(&self, system: &System) -> Migration {
         let _: Result<Value, String> = system.ask(&["operation", "wait", &self.operation]);
         self.show(system)
     }

@@ -196,7 +196,10 @@ fn tiers_go_down_to_what_is_left() {
     let second = shape(24_000 - 64 * 117, 10, 4);
     assert_eq!(second.memory_mib, 16_512);
     assert_eq!((first[1].shape, first[1].count), (second, 3));
-    assert_eq!(found.count(), found.tiers.iter().map(|t| t.count).sum());
+    assert_eq!(
+        found.count(),
+        found.tiers.iter().map(|t| t.count).sum::<u64>()
+    );
     assert!(found.binding.is_some());
     // Nothing is left of any host.
     assert_eq!(found.tiers.len(), 2);

@@ -4,6 +4,7 @@
 //!
 //! Invariant: the browser has a profile of its own, and ends with this.
 
+use std::fs;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::processes::eventually;
+use crate::wait::eventually;
 
 /// How long a script may run.
 const SCRIPT_TIMEOUT: Duration = Duration::from_secs(25);
@@ -44,6 +45,35 @@ fn exchange(address: &str, request: &str) -> io::Result<(bool, Vec<u8>)> {
     let mut body = vec![0; length];
     stream.read_exact(&mut body)?;
     Ok((status.contains(" 200 "), body))
+}
+
+/// Returns the processes that a process began, and those that they began.
+fn descendants(ancestor: u32) -> io::Result<Vec<u32>> {
+    let mut parents = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let name = entry?.file_name();
+        let Some(pid) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else {
+            continue;
+        };
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        // After the name of the program, which may contain anything: the state and the parent.
+        let parent = stat
+            .rsplit_once(") ")
+            .and_then(|(_, rest)| rest.split(' ').nth(1));
+        parents.extend(parent.and_then(|parent| Some((pid, parent.parse::<u32>().ok()?))));
+    }
+    let mut all = vec![ancestor];
+    let mut at = 0;
+    while let Some(&of) = all.get(at) {
+        all.extend(
+            parents
+                .iter()
+                .filter(|(_, parent)| *parent == of)
+                .map(|(pid, _)| pid),
+        );
+        at += 1;
+    }
+    Ok(all)
 }
 
 /// The size of a screen.
@@ -81,6 +111,16 @@ impl Browser {
     /// When it does not start.
     #[must_use]
     pub fn start(profile: &Path) -> Self {
+        Self::start_with(profile, &[])
+    }
+
+    /// As [`Self::start`], with more options of Chromium.
+    ///
+    /// # Panics
+    ///
+    /// When it does not start.
+    #[must_use]
+    pub fn start_with(profile: &Path, more: &[&str]) -> Self {
         let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
         let address = free.expect("a free port").to_string();
         let port = address.rsplit_once(':').expect("a port").1;
@@ -102,11 +142,19 @@ impl Browser {
             }
         });
         // As root it has no sandbox; it shows the pages of this test alone.
-        let options = json!({"args": [
-            "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-            "--no-first-run", "--disable-background-networking", "--disable-component-update",
-            format!("--user-data-dir={}", profile.display()),
-        ]});
+        let user = format!("--user-data-dir={}", profile.display());
+        let mut arguments = vec![
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            &user,
+        ];
+        arguments.extend(more);
+        let options = json!({"args": arguments});
         let capabilities = json!({"capabilities": {"alwaysMatch": {
             "goog:chromeOptions": options,
             "goog:loggingPrefs": {"browser": "ALL"},
@@ -242,6 +290,26 @@ impl Browser {
             let done = self.call("POST", "/goog/cdp/execute", &body);
             done.unwrap_or_else(|why| panic!("{command}: {why}"));
         }
+    }
+
+    /// Returns the memory of the process that shows the page, in bytes: its own, and its part of what it shares.
+    ///
+    /// # Errors
+    ///
+    /// When `/proc` cannot be read, or has no such process.
+    pub fn page_memory(&self) -> io::Result<u64> {
+        let shown = descendants(self.driver.id())?
+            .into_iter()
+            .filter_map(|pid| {
+                let command = fs::read_to_string(format!("/proc/{pid}/cmdline")).ok()?;
+                command.contains("--type=renderer").then_some(())?;
+                let memory = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+                let mut lines = memory.lines().filter_map(|line| line.strip_prefix("Pss:"));
+                let kib = lines.next()?.trim().strip_suffix(" kB")?;
+                kib.parse::<u64>().ok().map(|kib| kib * 1024)
+            });
+        // A browser may have a process at hand for the next page; that one is smaller.
+        shown.max().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     /// Returns what the browser has to complain about since the last call, as what its policy blocked.
