@@ -1,7 +1,7 @@
 //! Schedulers as processes of their own, ended when dropped.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
@@ -11,9 +11,11 @@ use berth_proto::cluster::v1::GetClusterStatusRequest;
 use berth_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
 use berth_proto::cluster::v1::member::Role as MemberRole;
 use berth_tests::measure::ports::free_ports;
-use berth_tests::processes::{Certs, certs};
+use berth_tests::processes::{Certs, Collector, certs};
 use berth_tls::{Expected, Role};
 use tonic::transport::{Channel, Endpoint};
+
+use crate::observers::Observed;
 
 /// The first argument that makes this program a member.
 const MEMBER: &str = "berth-scheduler";
@@ -32,6 +34,8 @@ pub(crate) struct Cluster {
     addresses: Vec<String>,
     /// What each was started with, but for how it began.
     arguments: Vec<Vec<OsString>>,
+    /// Where their data is.
+    folder: PathBuf,
     certs: Certs,
     /// What clients dial with.
     dialer: Dialer,
@@ -56,6 +60,7 @@ impl Cluster {
             members: Vec::new(),
             addresses: Vec::new(),
             arguments: Vec::new(),
+            folder: folder.to_owned(),
             certs: Certs::new(folder.join(format!("certs-{members}")), local),
             dialer: Dialer::default(),
         };
@@ -69,8 +74,8 @@ impl Cluster {
             arguments.extend(words.map(OsString::from));
             arguments.extend(["--listen", &address].map(OsString::from));
             let begin = match cluster.addresses.first() {
-                None => vec!["--bootstrap".to_owned()],
-                Some(first) => vec!["--join".to_owned(), first.clone()],
+                None => vec!["--bootstrap".into()],
+                Some(first) => vec!["--join".into(), first.into()],
             };
             cluster.members.push(spawn(&arguments, &begin)?);
             cluster.arguments.push(arguments);
@@ -82,11 +87,6 @@ impl Cluster {
 
     /// Ends all members and starts them again on their data, with certificates or without.
     pub(crate) async fn restart(&mut self, encrypted: bool) -> anyhow::Result<()> {
-        for member in &mut self.members {
-            member.kill()?;
-            member.wait()?;
-        }
-        self.members.clear();
         let files = self.certs.files(Role::Scheduler, "bench");
         let flags: Vec<String> = match encrypted {
             true => certs::flags(&files)
@@ -98,8 +98,34 @@ impl Cluster {
         // Clients are the conductor of the guests.
         let tls = encrypted.then(|| self.certs.tls(Role::Conductor, "bench"));
         self.dialer = Dialer::new(tls);
-        for arguments in &self.arguments {
-            self.members.push(spawn(arguments, &flags)?);
+        let flags = flags.into_iter().map(OsString::from).collect();
+        self.start_again(vec![flags; self.arguments.len()]).await
+    }
+
+    /// Ends all members and starts them again on their data, to be observed; returns where.
+    pub(crate) async fn restart_observed(
+        &mut self,
+        observed: Observed,
+        collector: &Collector,
+    ) -> anyhow::Result<Vec<(u16, u16)>> {
+        let ports = free_ports(2 * self.arguments.len())?;
+        let ports: Vec<_> = ports.chunks(2).map(|pair| (pair[0], pair[1])).collect();
+        let each = ports.iter();
+        let more = each.map(|ports| observed.arguments(*ports, collector, &self.folder));
+        let more = more.collect::<Result<Vec<_>, _>>()?;
+        self.start_again(more).await?;
+        Ok(ports)
+    }
+
+    /// Ends all members and starts them again on their data, each with more arguments.
+    async fn start_again(&mut self, more: Vec<Vec<OsString>>) -> anyhow::Result<()> {
+        for member in &mut self.members {
+            member.kill()?;
+            member.wait()?;
+        }
+        self.members.clear();
+        for (arguments, more) in self.arguments.iter().zip(&more) {
+            self.members.push(spawn(arguments, more)?);
         }
         self.wait(self.arguments.len()).await
     }
@@ -171,7 +197,7 @@ pub(crate) fn cpu_ms(process: &str) -> f64 {
     used().unwrap_or(0.0)
 }
 
-fn spawn(arguments: &[OsString], more: &[String]) -> anyhow::Result<Child> {
+fn spawn(arguments: &[OsString], more: &[OsString]) -> anyhow::Result<Child> {
     Command::new(std::env::current_exe()?)
         .args(arguments)
         .args(more)

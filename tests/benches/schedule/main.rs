@@ -6,12 +6,13 @@
 //! simulated hosts of 8 cells loaded to 70 %. Not a test: it passes no judgement.
 //!
 //! ```text
-//! cargo bench -p berth-tests --bench schedule -- [--seconds N] [--hosts N] [--clients 1,8,64] [--members 1,3] [--tls ROUNDS]
+//! cargo bench -p berth-tests --bench schedule -- [--seconds N] [--hosts N] [--clients 1,8,64] [--members 1,3] [--tls ROUNDS] [--observed ROUNDS]
 //! ```
 
 mod cluster;
 mod disk;
 mod load;
+mod observers;
 mod report;
 
 use std::process::ExitCode;
@@ -19,6 +20,8 @@ use std::time::Duration;
 
 use berth_tests::measure::etcd;
 use clap::Parser;
+
+use crate::observers::Observed;
 
 /// What to measure.
 #[derive(Debug, Parser)]
@@ -41,6 +44,9 @@ struct Options {
     /// Measure with mutual TLS too, in so many rounds that change between both
     #[arg(long, default_value_t = 0)]
     tls: usize,
+    /// Measure with metrics, traces and the page too, in so many rounds that change between all
+    #[arg(long, default_value_t = 0)]
+    observed: usize,
     /// Given by cargo
     #[arg(long, hide = true)]
     bench: bool,
@@ -100,6 +106,15 @@ async fn measure(options: &Options) -> anyhow::Result<()> {
             cluster.restart(false).await?;
             load.reconnect(&cluster).await?;
             phases(options, (&cluster, &load), name, &puts).await?;
+        }
+        let collector = observers::collector();
+        for _ in 0..options.observed {
+            for observed in Observed::ALL {
+                let ports = cluster.restart_observed(observed, &collector).await?;
+                load.reconnect(&cluster).await?;
+                let _observers = observed.begin(&ports);
+                phases(options, (&cluster, &load), observed.name(), &puts).await?;
+            }
         }
     }
     Ok(())
