@@ -39,11 +39,11 @@ pub const NO_CERTIFICATE: &str = "NO_CERTIFICATE";
 /// The reason of a refusal because no program of this version has the method.
 pub const UNKNOWN_METHOD: &str = "UNKNOWN_METHOD";
 
-/// The metadata key in which a conductor forwards the principal of its caller, and a scheduler names the
-/// operator who uses its page.
+/// The metadata key in which a conductor forwards the principal of its caller, and a scheduler names who uses
+/// its page.
 pub const ON_BEHALF_OF: &str = "berth-on-behalf-of";
 
-/// The operator whom a scheduler makes a request for: an extension of requests that were authorized.
+/// The operator or reader whom a scheduler makes a request for: an extension of requests that were authorized.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OnBehalfOf(String);
 
@@ -68,14 +68,14 @@ pub fn still_trusted(extensions: &Extensions) -> Result<(), String> {
 }
 
 /// Returns the principal of a request: its caller, or, where a conductor forwards it, the principal
-/// that the conductor names. Besides conductors only a scheduler may name one, to the methods for operators.
+/// that the conductor names. Besides conductors only a scheduler may name one, to the methods that are delegated.
 #[must_use]
 pub fn principal<T>(request: &tonic::Request<T>) -> String {
     let Some(identity) = caller(request.extensions()) else {
         return UNVERIFIED.to_owned();
     };
-    if let Some(OnBehalfOf(operator)) = request.extensions().get() {
-        return operator.clone();
+    if let Some(OnBehalfOf(person)) = request.extensions().get() {
+        return person.clone();
     }
     let forwarded = request.metadata().get(ON_BEHALF_OF);
     let forwarded = forwarded.and_then(|forwarded| forwarded.to_str().ok());
@@ -210,8 +210,8 @@ fn check_validity(peer: Option<&Peer>, now: i64) -> Result<&Arc<Identity>, Statu
     Ok(identity)
 }
 
-/// Authorizes a call in which its caller names another principal. Returns the operator if a scheduler makes the
-/// call for one; what any other caller names has no part in this.
+/// Authorizes a call in which its caller names another principal. Returns the operator or reader if a scheduler
+/// makes the call for one; what any other caller names has no part in this.
 ///
 /// # Errors
 ///
@@ -225,16 +225,19 @@ pub fn authorize_for(
     let identity = peer.and_then(|peer| peer.identity.as_ref());
     let is_scheduler = identity.is_some_and(|identity| identity.role == Role::Scheduler);
     let method = path.trim_start_matches('/');
-    if !is_scheduler || !table::is_for_operators(method) || !is_operator(named) {
+    let may = person(named).is_some_and(|role| table::may(role, method));
+    if !is_scheduler || !table::is_delegated(method) || !may {
         return authorize(peer, path, now).map(|()| None);
     }
     check_validity(peer, now)?;
     Ok(Some(OnBehalfOf(named.to_owned())))
 }
 
-/// Returns whether a text names an operator, as `operator:ann`.
-fn is_operator(text: &str) -> bool {
-    is_principal(text) && text.split(':').next() == Some(Role::Operator.as_str())
+/// Returns the role of the operator or reader whom a text names, as `operator:ann`.
+fn person(text: &str) -> Option<Role> {
+    let role: Role = text.split(':').next()?.parse().ok()?;
+    let is_person = matches!(role, Role::Operator | Role::Reader);
+    (is_person && is_principal(text)).then_some(role)
 }
 
 /// Checks that a caller may read metrics and health: those who may read everything else. Without
@@ -330,7 +333,7 @@ mod tests {
     /// Goal: a scheduler acts for an operator whom it names in exactly the methods for that, and for no other
     /// principal. Method: every method, role and name, through the authorization and the principal.
     #[test]
-    fn a_scheduler_acts_for_operators_in_few_methods() {
+    fn a_scheduler_acts_for_persons_in_few_methods() {
         let names = [
             "operator:ann",
             "reader:ann",
@@ -344,23 +347,26 @@ mod tests {
             for (role, named) in Role::ALL.into_iter().flat_map(|r| names.map(|n| (r, n))) {
                 let peer = peer(role, "x");
                 let allowed = authorize_for(Some(&peer), &format!("/{method}"), named, 1);
-                let is_for = role == Role::Scheduler
-                    && table::is_for_operators(&method)
-                    && named == "operator:ann";
+                let may = match named {
+                    "operator:ann" => table::may(Role::Operator, &method),
+                    "reader:ann" => table::may(Role::Reader, &method),
+                    _ => false,
+                };
+                let is_for = role == Role::Scheduler && table::is_delegated(&method) && may;
                 let expected = is_for || table::may(role, &method);
                 assert_eq!(allowed.is_ok(), expected, "{role} {method} {named}");
                 let Ok(on_behalf_of) = allowed else { continue };
                 assert_eq!(on_behalf_of.is_some(), is_for, "{role} {method} {named}");
-                if let Some(operator) = on_behalf_of {
+                if let Some(person) = on_behalf_of {
                     let mut request = request(Some(peer.clone()), None);
-                    request.extensions_mut().insert(operator);
-                    assert_eq!(principal(&request), "operator:ann");
+                    request.extensions_mut().insert(person);
+                    assert_eq!(principal(&request), named);
                 }
                 let late = authorize_for(Some(&peer), &method, named, 101);
                 assert_eq!(late.unwrap_err().code(), Code::Unauthenticated, "{method}");
             }
         }
-        for method in table::FOR_OPERATORS {
+        for method in table::DELEGATED {
             let roles: Vec<Role> = table::roles(method).collect();
             assert!(roles.contains(&Role::Operator), "{method}");
             assert!(!roles.contains(&Role::Scheduler), "{method}");

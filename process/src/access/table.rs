@@ -347,13 +347,15 @@ pub(super) const TABLE: &[Row] = &[
     ),
 ];
 
-/// The methods that a scheduler may call for an operator who uses its page, and names: its own certificate
-/// alone may call none of them.
-pub(super) const FOR_OPERATORS: &[&str] = &[
+/// The methods that a scheduler may call for an operator or a reader who uses its page, and names, where that
+/// person may: its own certificate alone may call none of them.
+pub(super) const DELEGATED: &[&str] = &[
     "berth.conductor.v1.ConductorService/AbortMigration",
     "berth.conductor.v1.ConductorService/DrainHost",
     "berth.conductor.v1.ConductorService/GetServiceInfo",
     "berth.conductor.v1.ConductorService/MigrateVm",
+    "berth.conductor.v1.ConductorService/ReadConsole",
+    "berth.conductor.v1.ConductorService/WatchMigration",
 ];
 
 /// The table by whole names, as `berth.event.v1.EventService/Watch`.
@@ -373,10 +375,10 @@ pub fn may(role: Role, method: &str) -> bool {
         .is_some_and(|roles| roles & bit(role) != 0)
 }
 
-/// Returns whether a scheduler may call a method for an operator whom it names.
+/// Returns whether a scheduler may call a method for a person whom it names and who may call it.
 #[must_use]
-pub fn is_for_operators(method: &str) -> bool {
-    FOR_OPERATORS.contains(&method)
+pub fn is_delegated(method: &str) -> bool {
+    DELEGATED.contains(&method)
 }
 
 /// Returns the roles that may call a method.
@@ -403,10 +405,10 @@ pub fn methods_of(
     served.flat_map(|(service, methods)| methods.iter().map(move |(method, _)| (*service, *method)))
 }
 
-/// Returns the methods of which [`is_for_operators`] is true, as `docs/security.md` shows them.
+/// Returns the methods of which [`is_delegated`] is true, as `docs/security.md` shows them.
 #[must_use]
-pub fn for_operators_markdown() -> String {
-    let methods = FOR_OPERATORS.iter().map(|method| format!("`{method}`"));
+pub fn delegated_markdown() -> String {
+    let methods = DELEGATED.iter().map(|method| format!("`{method}`"));
     methods.collect::<Vec<_>>().join(", ")
 }
 

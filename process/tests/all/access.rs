@@ -81,7 +81,7 @@ fn the_document_shows_the_table() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/security.md");
     let text = std::fs::read_to_string(path).unwrap();
     let table = table::markdown();
-    let delegated = table::for_operators_markdown();
+    let delegated = table::delegated_markdown();
     for part in [table, delegated] {
         assert!(text.contains(&part), "docs/security.md must hold:\n{part}");
     }

@@ -1,6 +1,6 @@
 // Keeps a view up to date: follows the stream that its document names, and replaces the parts of the view
-// that change by those of the same address, loaded again. Without this script every view is complete; it is
-// as old as its revision says.
+// that change by those of the same address, loaded again. What is measured is loaded again after a while.
+// Without this script every view is complete; it is as old as its revision says.
 "use strict";
 (() => {
   const PARTS = ["live", "source"];
@@ -11,13 +11,14 @@
 
   const follow = document.getElementById("follow");
   const events = document.body.dataset.events;
-  if (!events || !follow) return;
+  if (!follow) return;
 
   let stream = null;
   let heard = 0;
   let again = 0;
   let isLoading = false;
   let isStale = false;
+  let measured = 0;
 
   function say(text, tone) {
     if (follow.textContent !== text) follow.textContent = text;
@@ -45,6 +46,13 @@
     }
   }
 
+  // A view with something measured, as the progress of a transfer, says after how long it is due again.
+  function measure() {
+    const due = document.querySelector("#live [data-again]");
+    clearTimeout(measured);
+    if (due) measured = setTimeout(load, Number(due.dataset.again));
+  }
+
   async function load() {
     if (isLoading) {
       isStale = true;
@@ -65,6 +73,8 @@
       if (isStale) {
         isStale = false;
         load();
+      } else {
+        measure();
       }
     }, Math.max(PAUSE_MS, took * PAUSE_FACTOR));
   }
@@ -104,6 +114,8 @@
     });
   }
 
+  measure();
+  if (!events) return;
   setInterval(() => {
     if (stream && performance.now() - heard > SILENCE_MS) {
       lost("No changes are followed: the member sends nothing any more. It is tried again.");

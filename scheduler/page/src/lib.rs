@@ -12,10 +12,10 @@
 //! | [`host_header`] | for which names the page is served, against DNS rebinding |
 //! | [`headers`], [`assets`] | the headers of every response; style, script and icon |
 //! | [`frame`] | what surrounds every view: navigation, and what its state is worth |
-//! | [`cluster`], [`hosts`], [`host`], [`vms`], [`vm`], [`history`], [`why_not`], [`failover`], [`balance`], [`audit`] | one view each |
+//! | [`cluster`], [`hosts`], [`host`], [`vms`], [`vm`], [`history`], [`console`], [`why_not`], [`failover`], [`balance`], [`audit`] | one view each |
 //! | [`login`] | the views of a login |
 //! | [`failure`] | why there is no view |
-//! | `operations`, `table`, `text`, `words` | what views have in common |
+//! | `operations`, `transfer`, `table`, `text`, `words` | what views have in common |
 //!
 //! Not here: sockets, certificates, how the state is read, and who carries actions out: the server's.
 //!
@@ -29,6 +29,7 @@ pub mod audit;
 pub mod balance;
 pub mod cluster;
 pub mod confirm;
+pub mod console;
 pub mod failover;
 pub mod failure;
 pub mod form;
@@ -43,6 +44,7 @@ mod operations;
 pub mod route;
 mod table;
 mod text;
+mod transfer;
 pub mod vm;
 pub mod vms;
 pub mod why_not;
@@ -51,3 +53,4 @@ mod words;
 pub use action::{Action, Submission};
 pub use frame::{Frame, Source};
 pub use route::Route;
+pub use transfer::Measured;

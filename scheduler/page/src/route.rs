@@ -27,6 +27,8 @@ const LIST_AUDIT: &str = "berth.audit.v1.AuditService/ListAuditEntries";
 const PLAN_BALANCE: &str = "berth.planner.v1.PlannerService/PlanBalance";
 const LIST_SERVICES: &str = "berth.cluster.v1.ClusterService/ListServices";
 const VERIFY: &str = "berth.planner.v1.PlannerService/VerifyCluster";
+const READ_CONSOLE: &str = "berth.conductor.v1.ConductorService/ReadConsole";
+const WATCH_MIGRATION: &str = "berth.conductor.v1.ConductorService/WatchMigration";
 const WATCH: &str = "berth.event.v1.EventService/Watch";
 const HISTORY: &str = "berth.event.v1.EventService/GetHistory";
 
@@ -49,6 +51,8 @@ pub enum Route {
     Vm(String),
     /// What became of a VM.
     VmHistory(String),
+    /// What the guest of a VM wrote on its console.
+    Console(String),
     /// Where a VM of a flavor would go, or why nowhere.
     WhyNot(WhyNotQuery),
     /// A plan that would balance the hosts.
@@ -197,6 +201,7 @@ impl Route {
             })),
             ["vms", name] => named(name).map(Self::Vm),
             ["vms", name, "history"] => named(name).map(Self::VmHistory),
+            ["vms", name, "console"] => named(name).map(Self::Console),
             [collection, name, verb] => {
                 Action::parse(collection, named(name)?, verb).map(Self::Action)
             }
@@ -234,6 +239,7 @@ impl Route {
             | Self::Vms(_)
             | Self::Vm(_)
             | Self::VmHistory(_)
+            | Self::Console(_)
             | Self::WhyNot(_)
             | Self::Balance
             | Self::Audit(_)
@@ -261,7 +267,14 @@ impl Route {
             Self::Hosts(_) => &[STATUS, LIST_HOSTS, LIST_AGGREGATES],
             Self::Host(_) => &[STATUS, GET_HOST, LIST_VOLUMES],
             Self::Vms(_) => &[STATUS, LIST_VMS],
-            Self::Vm(_) => &[STATUS, GET_VM, LIST_OPERATIONS, LIST_MIGRATIONS],
+            Self::Vm(_) => &[
+                STATUS,
+                GET_VM,
+                LIST_OPERATIONS,
+                LIST_MIGRATIONS,
+                WATCH_MIGRATION,
+            ],
+            Self::Console(_) => &[STATUS, GET_VM, READ_CONSOLE],
             Self::VmHistory(_) => &[STATUS, GET_VM, HISTORY],
             Self::WhyNot(_) => &[STATUS, LIST_FLAVORS, SCHEDULE_VM],
             Self::Balance => &[STATUS, PLAN_BALANCE],
@@ -291,6 +304,7 @@ impl Route {
             // They cost much, or are of a moment: they are loaded again by hand.
             Self::Failover
             | Self::VmHistory(_)
+            | Self::Console(_)
             | Self::WhyNot(_)
             | Self::Balance
             | Self::Audit(_)
@@ -318,6 +332,7 @@ mod tests {
         assert_eq!(parse("/page.js"), Some(Route::Asset(Asset::Script)));
         assert_eq!(parse("/hosts/h%201"), Some(Route::Host("h 1".into())));
         assert_eq!(parse("/vms/a/history"), Some(Route::VmHistory("a".into())));
+        assert_eq!(parse("/vms/a/console"), Some(Route::Console("a".into())));
         let hosts = HostsQuery {
             filter: "up rack".into(),
             grouping: Grouping::Zone,

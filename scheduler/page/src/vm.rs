@@ -14,6 +14,7 @@ use crate::table::{Column, facts, number, table};
 use crate::text::{
     Shown, Wrapped, bytes, count, encoded, grouped, host_path, joined, kib, mib, plain, short,
 };
+use crate::transfer::{Measured, transfer};
 use crate::vms::state;
 use crate::words::{self, badge};
 
@@ -26,19 +27,21 @@ pub struct VmView {
     pub operations: Vec<Operation>,
     /// Where it was moved.
     pub migrations: Vec<Migration>,
+    /// How far the transfer of the open one is, if there is one.
+    pub measured: Option<Measured>,
+}
+
+/// Returns whether a migration has not ended.
+#[must_use]
+pub fn is_open(migration: &Migration) -> bool {
+    words::is_open(migration.state())
 }
 
 /// Returns the view.
 #[must_use]
 pub fn render(frame: &Frame, view: &VmView) -> String {
     let vm = view.vm.vm.clone().unwrap_or_default();
-    let open = view.migrations.iter().filter(|m| words::is_open(m.state()));
-    let open: Vec<&Migration> = open.collect();
-    let ended = view
-        .migrations
-        .iter()
-        .filter(|m| !words::is_open(m.state()));
-    let ended: Vec<&Migration> = ended.collect();
+    let (open, ended): (Vec<_>, Vec<_>) = view.migrations.iter().partition(|m| is_open(m));
     let document = View {
         section: Section::Vms,
         title: format!("VM {}", short(&vm.name)),
@@ -52,6 +55,7 @@ pub fn render(frame: &Frame, view: &VmView) -> String {
                 section aria-labelledby="moving" {
                     h2 id="moving" { "Running migration" }
                     (migrations("Where it is being moved", &open, frame.may_change))
+                    @if let Some(measured) = &view.measured { (transfer(measured)) }
                 }
             }
             section aria-labelledby="claims" {
@@ -219,5 +223,8 @@ fn done(vm: &Vm, all: &[Operation], may_change: bool) -> Markup {
             }
         }
         p { a href=(format!("/vms/{}/history", encoded(short(&vm.name)))) { "All changes that the log still has" } }
+        @if may_change && !vm.host.is_empty() {
+            p { a href=(format!("/vms/{}/console", encoded(short(&vm.name)))) { "Its console" } }
+        }
     }
 }

@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use berth_tests::processes::scrape::{self, Response};
 use berth_tests::processes::{Cluster, Host, PATIENCE, eventually};
+use rustix::process::Signal;
 
 use crate::PROGRAMS;
 
@@ -500,6 +501,114 @@ fn actions_are_carried_out() {
     let unknown = refused.send(&page, "&host=none");
     assert_eq!(unknown.status, 404, "{unknown:?}");
     assert!(unknown.body.contains("none"), "{unknown:?}");
+}
+
+/// The actions that a conductor carries out, and those of the scheduler itself.
+const ACTIONS: [&str; 4] = [
+    "/hosts/h1/cordon",
+    "/hosts/h1/uncordon",
+    "/hosts/h1/drain",
+    "/vms/a/migrate",
+];
+
+/// Goal: the view of a VM shows how far its transfer is while it lasts, and what the guest wrote. Method: the
+/// simulated hypervisor takes its time.
+#[test]
+fn what_agents_measure_is_shown() {
+    let cluster = Cluster::builder(PROGRAMS)
+        .schedulers(1)
+        .host(Host::new("h1"))
+        .host(Host::new("h2"))
+        .transfer_ms(20_000)
+        .paged()
+        .start();
+    cluster.pinned_flavor("one", 1);
+    let _ = cluster.boot("a", "one", "h1");
+    let page = cluster.schedulers[0].page().to_owned();
+    let console = shows(&page, "/vms/a/console", "<pre class=\"console\"");
+    assert!(!console.contains("data-events"), "{console}");
+    let quiet = get(&page, "/vms/a").body;
+    assert!(!quiet.contains("data-again"), "{quiet}");
+    let begun = cluster.json(&["vm", "migrate", "a", "--host", "h2", "--no-wait"]);
+    let moving = shows(&page, "/vms/a", "aria-label=\"Transferred\"");
+    assert!(moving.contains("data-again=\"1000\""), "{moving}");
+    for part in ["Downtime", "over its memory", " left"] {
+        assert!(moving.contains(part), "{part}: {moving}");
+    }
+    let migration = cluster.json(&["migration", "list"])[0]["id"].clone();
+    let id = migration.as_str().expect("an id");
+    cluster.run(&["migration", "abort", id]);
+    let operation = begun["operation"].as_str().expect("an id");
+    let _ = cluster.berth(&["operation", "wait", operation]);
+    let ended = get(&page, "/vms/a").body;
+    assert!(!ended.contains("data-again"), "{ended}");
+}
+
+/// Goal: a conductor that hangs delays no action that another one can carry out, whichever of them it is; where
+/// all hang nothing is done, and the answer says so.
+#[test]
+fn conductors_that_hang_delay_no_action() {
+    let mut cluster = Cluster::builder(PROGRAMS)
+        .schedulers(1)
+        .conductors(2)
+        .host(Host::new("h1"))
+        .host(Host::new("h2"))
+        .paged()
+        .start();
+    cluster.pinned_flavor("one", 1);
+    let _ = cluster.boot("a", "one", "h1");
+    let page = cluster.schedulers[0].page().to_owned();
+    for (hangs, to) in [(0, "h2"), (1, "h1")] {
+        let migrate = form(&page, "/vms/a/migrate");
+        cluster.conductors[hangs].signal(Signal::STOP);
+        let _ = migrate.carried_out(&page, &format!("&host={to}"));
+        cluster.conductors[hangs].signal(Signal::CONT);
+        moved(&page, to);
+    }
+    let migrate = form(&page, "/vms/a/migrate");
+    for conductor in &mut cluster.conductors {
+        conductor.signal(Signal::STOP);
+    }
+    let refused = migrate.send(&page, "");
+    assert_eq!(refused.status, 503, "{refused:?}");
+    assert!(refused.body.contains("no conductor can"), "{refused:?}");
+    for conductor in &mut cluster.conductors {
+        conductor.signal(Signal::CONT);
+    }
+    moved(&page, "h1");
+    let _ = migrate.carried_out(&page, "");
+    moved(&page, "h2");
+}
+
+/// Goal: without a leader no action is begun, and each answer says so. Method: two of three members are killed
+/// between the view of a form and its sending.
+#[test]
+fn without_a_leader_no_action_is_begun() {
+    let mut cluster = two_hosts(3);
+    let last = (cluster.leader() + 1) % 3;
+    let page = cluster.schedulers[last].page().to_owned();
+    let forms = ACTIONS.map(|path| form(&page, path));
+    let lost = (0..3).filter(|number| *number != last);
+    for member in lost.clone() {
+        cluster.schedulers[member].kill();
+    }
+    let _ = shows(&page, "/vms/a", "it knows no leader");
+    for form in &forms {
+        let refused = form.send(&page, "");
+        assert_eq!(refused.status, 503, "{}: {refused:?}", form.path);
+        let is_sure = !refused.body.contains("may or may not");
+        assert!(is_sure, "{}: {refused:?}", form.path);
+    }
+    for member in lost {
+        cluster.schedulers[member].start(&cluster.programs);
+    }
+    cluster.wait();
+    moved(&page, "h1");
+    let _ = shows(&page, "/hosts/h1", "/cordon\"");
+    let methods = cluster.berth(&["audit", "list", "--output", "json"]).stdout;
+    for method in ["SetCordon", "CordonHost", "MigrateVm", "ScheduleMigration"] {
+        assert!(!methods.contains(method), "{method}: {methods}");
+    }
 }
 
 /// Goal: a form is carried out only if this page sent it, with the token of this member. Method: each part of a

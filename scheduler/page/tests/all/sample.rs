@@ -4,9 +4,11 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use berth_page::Measured;
 use berth_page::action::{self, Action};
 use berth_page::cluster::{Amount, Cluster, Counts, Failover};
 use berth_page::confirm::{Seal, Subject};
+use berth_page::console::Console;
 use berth_page::frame::LoggedIn;
 use berth_page::host::HostView;
 use berth_page::hosts::{Grouping, HostRow, HostState, Share};
@@ -209,17 +211,32 @@ impl Filling<'_> {
         action::all(self.text).into_iter().map(render).collect()
     }
 
+    fn vm(&self, measured: Measured) -> VmView {
+        VmView {
+            vm: self.message(),
+            operations: vec![self.message()],
+            migrations: vec![self.message()],
+            measured: Some(measured),
+        }
+    }
+
+    /// Returns what a guest wrote: a line, and the text.
+    fn console(&self) -> Console {
+        let tail = format!("booted\n{}", self.text()).into_bytes();
+        Console {
+            read: 2 * tail.len() as u64,
+            has_more: true,
+            tail,
+        }
+    }
+
     /// Returns the views that offer actions, in a frame.
     pub(crate) fn acted_on(&self, frame: &Frame) -> [(&'static str, String); 3] {
         let host = HostView {
             host: self.message(),
             volumes: Vec::new(),
         };
-        let vm = VmView {
-            vm: self.message(),
-            operations: vec![self.message()],
-            migrations: vec![self.message()],
-        };
+        let vm = self.vm(Ok(Box::new(self.message())));
         let cluster = self.cluster();
         [
             ("host", berth_page::host::render(frame, &host)),
@@ -274,11 +291,7 @@ impl Filling<'_> {
             host: self.message(),
             volumes: vec![self.message()],
         };
-        let vm = VmView {
-            vm: self.message(),
-            operations: vec![self.message()],
-            migrations: vec![self.message()],
-        };
+        let vm = self.vm(Ok(Box::new(self.message())));
         let flavors = [self.message()];
         let outcome = |outcome| berth_page::why_not::render(&frame, &query, &flavors, &outcome);
         vec![
@@ -304,6 +317,14 @@ impl Filling<'_> {
                 berth_page::vms::render(&frame, &vms_query, &self.message()),
             ),
             ("vm", berth_page::vm::render(&frame, &vm)),
+            (
+                "unmeasured",
+                berth_page::vm::render(&frame, &self.vm(Err(self.text()))),
+            ),
+            (
+                "console",
+                berth_page::console::render(&frame, self.text, &self.console()),
+            ),
             (
                 "history",
                 berth_page::history::render(&frame, self.text, &[self.message()], 2, 9),

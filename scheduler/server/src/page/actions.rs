@@ -13,24 +13,18 @@ use std::time::Duration;
 use berth_domain::id::RequestId;
 use berth_domain::refusal::{Code, Refusal};
 use berth_page::{Action, Submission};
-use berth_process::access::{self, UNVERIFIED};
-use berth_proto::client::{conductor, is_unanswered};
-use berth_proto::cluster::v1 as cluster;
-use berth_proto::cluster::v1::cluster_service_server::ClusterService as _;
+use berth_proto::client::is_unanswered;
 use berth_proto::conductor::v1 as wire;
-use berth_proto::conductor::v1::conductor_service_client::ConductorServiceClient;
 use berth_proto::convert::field;
-use berth_proto::for_cluster::{ForCluster, MemberChannel};
 use berth_proto::status::{OUTCOME_UNKNOWN, to_status};
 use berth_state::Reply;
 use berth_state::command::Command;
 use berth_tls::Peer;
-use tokio::task::JoinSet;
-use tonic::metadata::{Ascii, MetadataValue};
-use tonic::{Request, Status};
+use tonic::Status;
 use uuid::Uuid;
 
-use crate::service::{ClusterApi, Context, of_own_state};
+use super::conductors::{Client, Conductors};
+use crate::service::Context;
 
 /// How long an action may take until it has begun.
 const ACTION_TIMEOUT: Duration = Duration::from_secs(20);
@@ -38,17 +32,15 @@ const ACTION_TIMEOUT: Duration = Duration::from_secs(20);
 /// Carries out actions for a caller.
 pub(super) struct Actor<'a> {
     context: &'a Context,
-    /// The caller, as the audit names it.
-    principal: String,
+    conductors: Conductors<'a>,
 }
 
 impl<'a> Actor<'a> {
     /// Returns one for a caller.
     pub(super) fn new(context: &'a Context, peer: Option<&Peer>) -> Self {
-        let identity = peer.and_then(|peer| peer.identity.as_ref());
         Self {
             context,
-            principal: identity.map_or_else(|| UNVERIFIED.to_owned(), |who| who.principal()),
+            conductors: Conductors::for_caller(context, peer),
         }
     }
 
@@ -77,7 +69,7 @@ impl<'a> Actor<'a> {
                     return Err(self.context.elsewhere());
                 }
                 // Until one is chosen nothing is sent.
-                let conductor = self.conductor().await?;
+                let conductor = self.conductors.connect().await?;
                 let begun = self.begin(action, submission, conductor);
                 let begun = tokio::time::timeout(ACTION_TIMEOUT, begun).await;
                 return begun.unwrap_or_else(|_| Err(unknown("it has not begun within 20 s")));
@@ -91,7 +83,7 @@ impl<'a> Actor<'a> {
         &self,
         action: &Action,
         submission: &Submission,
-        mut conductor: ConductorServiceClient<MemberChannel>,
+        mut conductor: Client,
     ) -> Result<(), Status> {
         let resource = action.resource();
         match action {
@@ -106,7 +98,7 @@ impl<'a> Actor<'a> {
                     request_id: submission.request_id.clone(),
                     ..Default::default()
                 };
-                let begun = conductor.drain_host(self.request(request)).await;
+                let begun = conductor.drain_host(self.conductors.request(request)).await;
                 let mut events = begun.map_err(in_doubt)?.into_inner();
                 while events.message().await.map_err(in_doubt)?.is_some() {}
                 Ok(())
@@ -121,7 +113,7 @@ impl<'a> Actor<'a> {
                     request_id: submission.request_id.clone(),
                     transfer: None,
                 };
-                let begun = conductor.migrate_vm(self.request(request)).await;
+                let begun = conductor.migrate_vm(self.conductors.request(request)).await;
                 begun.map(drop).map_err(in_doubt)
             }
             Action::AbortMigration(_) => {
@@ -129,7 +121,9 @@ impl<'a> Actor<'a> {
                     name: resource,
                     request_id: submission.request_id.clone(),
                 };
-                let begun = conductor.abort_migration(self.request(request)).await;
+                let begun = conductor
+                    .abort_migration(self.conductors.request(request))
+                    .await;
                 let response = begun.map_err(in_doubt)?.into_inner();
                 match response.operation.is_some_and(|operation| operation.done) {
                     true => Err(ended("the migration")),
@@ -146,7 +140,7 @@ impl<'a> Actor<'a> {
         action: &Action,
         id: RequestId,
     ) -> Result<(), Status> {
-        let principal = self.principal.clone();
+        let principal = self.conductors.principal().to_owned();
         let method = action.method().rsplit('/').next().unwrap_or_default();
         let outcome = self
             .context
@@ -158,57 +152,6 @@ impl<'a> Actor<'a> {
             return Err(ended("the operation"));
         }
         Ok(())
-    }
-
-    /// Returns a request for a conductor, on behalf of the caller.
-    fn request<T>(&self, message: T) -> Request<T> {
-        let mut request = Request::new(message);
-        let principal: Option<MetadataValue<Ascii>> = self.principal.parse().ok();
-        if let Some(principal) = principal.filter(|_| self.principal != UNVERIFIED) {
-            let metadata = request.metadata_mut();
-            metadata.insert(access::ON_BEHALF_OF, principal);
-        }
-        request
-    }
-
-    /// Returns a client of the registered conductor that answers first and works for this cluster.
-    async fn conductor(&self) -> Result<ConductorServiceClient<MemberChannel>, Status> {
-        let api = ClusterApi(self.context.clone());
-        let request = Request::new(cluster::ListServicesRequest::default());
-        let (listed, _) = of_own_state(self.context, api.list_services(request)).await;
-        let for_cluster = ForCluster::of(self.context.cluster_id());
-        let services = listed?.into_inner().services;
-        // One that hangs delays none that works.
-        let mut tries = JoinSet::new();
-        for service in services {
-            let dialer = self.context.dialer().clone();
-            let for_cluster = for_cluster.clone();
-            let request = self.request(wire::GetServiceInfoRequest {});
-            tries.spawn(async move {
-                let failed = |why: String| format!("{} ({why})", service.address);
-                let channel = conductor::connect(&dialer, &service, &for_cluster).await;
-                let channel = channel.map_err(failed)?;
-                let checked = conductor::check(&channel, request).await;
-                checked.map_err(|refusal| failed(refusal.message))?;
-                Ok::<_, String>(channel)
-            });
-        }
-        let mut tried = Vec::new();
-        while let Some(ended) = tries.join_next().await {
-            match ended {
-                Ok(Ok(channel)) => return Ok(ConductorServiceClient::new(channel)),
-                Ok(Err(why)) => tried.push(why),
-                Err(_) => {}
-            }
-        }
-        let message = match tried.is_empty() {
-            true => "no conductor has registered".to_owned(),
-            false => format!("no conductor can carry it out: {}", tried.join(", ")),
-        };
-        let refusal = Refusal::new(Code::Unavailable, conductor::UNREACHABLE, message);
-        Err(to_status(&refusal.with_hint(
-            "start one: berth-conductor --scheduler ADDRESS",
-        )))
     }
 }
 

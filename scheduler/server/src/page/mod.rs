@@ -1,7 +1,7 @@
 //! The page of the cluster: HTTP/1.1 for browsers, of what the gRPC services answer.
 //!
 //! ```text
-//!   request ─▶ name served? ─▶ Route ─▶ role may? ─▶ GET  ─▶ turn ─▶ services ─▶ blocking: HTML
+//!   request ─▶ name served? ─▶ Route ─▶ role may? ─▶ GET  ─▶ agents? ─▶ turn ─▶ services ─▶ blocking: HTML
 //!                                 │                └ POST ─▶ of this page? ─▶ action ─▶ another view
 //!                                 └ events ─▶ permit ─▶ watch ─▶ text/event-stream
 //! ```
@@ -12,6 +12,7 @@
 //! | `overview` | hosts and counts of a frozen state, for views that no single method answers |
 //! | `confirm` | what the view that confirms an action reads |
 //! | `actions` | actions, carried out for the person who confirmed them |
+//! | `conductors`, `guests` | conductors, called for the caller; what agents know of guests |
 //! | `forgery` | which requests are of this page's own forms |
 //! | [`logins`], `login` | logins without a certificate in the browser, and their cookies |
 //! | `stream` | changes as server-sent events |
@@ -24,8 +25,10 @@
 //! streams and actions are bounded in number and time.
 
 mod actions;
+mod conductors;
 mod confirm;
 mod forgery;
+mod guests;
 mod login;
 pub(crate) mod logins;
 mod overview;
@@ -64,6 +67,7 @@ use crate::metrics::Failover;
 use crate::service::{Context, of_own_state};
 use actions::Actor;
 use forgery::Seals;
+use guests::{Guests, Known};
 pub(crate) use login::refused as login_refused;
 use logins::{Logins, Session};
 use reads::{Reader, View};
@@ -75,6 +79,8 @@ const CONNECTIONS_MAX: usize = 256;
 const STREAMS_MAX: u64 = 64;
 /// How many views are made at a time.
 const VIEWS_MAX: usize = 4;
+/// For how many views agents are called at a time.
+const CALLS_MAX: usize = 16;
 /// How long a view may take, with the wait for its turn.
 const VIEW_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a leader that a majority does not confirm is waited for, before its own state is shown.
@@ -100,6 +106,8 @@ struct Shared {
     /// Whether callers are authenticated.
     is_authenticated: bool,
     turns: Semaphore,
+    /// Of calls of agents.
+    calls: Semaphore,
     /// Of streams.
     bounds: Arc<Bounds>,
     /// Ends streams.
@@ -144,6 +152,7 @@ pub(crate) async fn serve(
             logins: logins.clone(),
             is_authenticated: tls.is_some(),
             turns: Semaphore::new(VIEWS_MAX),
+            calls: Semaphore::new(CALLS_MAX),
             bounds: Bounds::new(bounds::Limits {
                 watches: STREAMS_MAX,
                 ..bounds::Limits::new(CONNECTIONS_MAX as u64)
@@ -223,6 +232,7 @@ impl Page {
             | Route::Vms(_)
             | Route::Vm(_)
             | Route::VmHistory(_)
+            | Route::Console(_)
             | Route::Balance
             | Route::Audit(_)
             | Route::Action(_)
@@ -338,6 +348,9 @@ impl Page {
     }
 
     async fn html(&self, route: &Route, caller: Caller) -> Result<String, Status> {
+        let Shared { context, calls, .. } = &*self.shared;
+        let guests = Guests::for_caller(context, calls, caller.peer());
+        let known = guests.known(route).await;
         // It is closed nowhere.
         let _turn = self.shared.turns.acquire().await;
         let may_validate = self.may_validate(caller.peer());
@@ -350,7 +363,7 @@ impl Page {
                 token: token.clone(),
             })
         });
-        let (view, source) = self.read(route, caller.peer().cloned(), token).await?;
+        let (view, source) = self.read(route, caller.peer(), token, known).await?;
         let frame = Frame {
             cluster_id: self.shared.context.cluster_id().to_owned(),
             member: self.shared.context.handle().leader().id,
@@ -369,8 +382,9 @@ impl Page {
     async fn read(
         &self,
         route: &Route,
-        peer: Option<Peer>,
+        peer: Option<&Peer>,
         token: String,
+        known: Known,
     ) -> Result<(View, Source), Status> {
         let Shared {
             context, failover, ..
@@ -378,8 +392,9 @@ impl Page {
         let reader = Reader {
             context,
             failover,
-            peer,
+            peer: peer.cloned(),
             token,
+            known,
         };
         if context.handle().leader().role.deciding {
             let limit = match route {
@@ -393,6 +408,7 @@ impl Page {
                 | Route::Host(_)
                 | Route::Vms(_)
                 | Route::Vm(_)
+                | Route::Console(_)
                 | Route::Audit(_)
                 | Route::Action(_)
                 | Route::Login(_)

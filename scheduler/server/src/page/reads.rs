@@ -36,6 +36,7 @@ use tokio_stream::StreamExt as _;
 use tonic::{Request, Status};
 use uuid::Uuid;
 
+use super::guests::Known;
 use super::overview;
 use crate::metrics::Failover;
 use crate::service::{
@@ -80,6 +81,8 @@ pub(super) struct Reader<'a> {
     pub(super) peer: Option<Peer>,
     /// The token of the caller's forms.
     pub(super) token: String,
+    /// What agents know for the view.
+    pub(super) known: Known,
 }
 
 /// Works on a frozen state, away from the tasks of requests.
@@ -109,6 +112,7 @@ impl Reader<'_> {
             Route::Vms(query) => self.vms(query).await,
             Route::Vm(name) => self.vm(name).await,
             Route::VmHistory(name) => self.history(name).await,
+            Route::Console(name) => self.console(name).await,
             Route::WhyNot(query) => self.why_not(query).await,
             Route::Balance => self.balance().await,
             Route::Audit(query) => self.audit(query).await,
@@ -256,11 +260,13 @@ impl Reader<'_> {
         migrations.reverse();
         migrations.truncate(OPERATIONS_MAX);
         let operations = self.operations_of(&name).await?;
+        let measured = self.known.measured.clone();
         let revision = vm.revision;
         let view = VmView {
             vm,
             operations,
             migrations,
+            measured,
         };
         Ok(View::new(revision, move |frame| {
             berth_page::vm::render(frame, &view)
@@ -315,6 +321,21 @@ impl Reader<'_> {
         let entries = Vec::from(entries);
         Ok(View::new(revision, move |frame| {
             berth_page::history::render(frame, &name, &entries, left_out, first)
+        }))
+    }
+
+    async fn console(&self, name: &str) -> Result<View, Status> {
+        let request = self.request(scheduler::GetVmRequest {
+            name: format!("vms/{name}"),
+            consistency: 0,
+        });
+        let api = SchedulerApi(self.context.clone());
+        let revision = api.get_vm(request).await?.into_inner().revision;
+        let read = self.known.console.clone();
+        let console = read.unwrap_or_else(|| Err(Status::internal("it is no console")))?;
+        let name = name.to_owned();
+        Ok(View::new(revision, move |frame| {
+            berth_page::console::render(frame, &name, &console)
         }))
     }
 

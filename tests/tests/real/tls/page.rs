@@ -13,7 +13,7 @@ use super::curl;
 use crate::PROGRAMS;
 
 /// A path of each kind, without the streams.
-const PATHS: [&str; 12] = [
+const PATHS: [&str; 13] = [
     "/",
     "/failover",
     "/hosts",
@@ -21,6 +21,7 @@ const PATHS: [&str; 12] = [
     "/vms",
     "/vms/a",
     "/vms/a/history",
+    "/vms/a/console",
     "/why-not?flavor=one",
     "/balance",
     "/audit?vm=a",
@@ -178,6 +179,15 @@ pub(crate) fn actions_are_for_operators_and_in_their_name() {
             if !may {
                 let (status, body) = browser.post(path, "token=&request_id=");
                 assert_eq!(status, 403, "{role} {path}: {body}");
+                let mut methods = route.methods().iter().copied().chain(route.change());
+                let refused = methods.find(|method| !table::may(role, method));
+                let caller = format!("{role}:ann");
+                is_audited(
+                    &cluster,
+                    refused.expect("a method"),
+                    &caller,
+                    "ROLE_NOT_ALLOWED",
+                );
             }
         }
         let (_, host) = browser.get("/hosts/h1");
@@ -288,6 +298,32 @@ pub(crate) fn browsers_log_in_by_a_link() {
         match second.get("/").0 {
             401 => Ok(()),
             other => Err(other.to_string()),
+        }
+    });
+    let uncordon = Route::parse("/hosts/h1/uncordon", None).and_then(|route| route.change());
+    for (method, caller, outcome) in [
+        ("PageLogin", "unverified", "PAGE_LOGIN_SPENT"),
+        ("PageLogin", "operator:ann", "done"),
+        ("PageLogin", "operator:eve", "done"),
+        ("PageLogout", "operator:ann", "done"),
+        ("PageLoginEnded", "operator:eve", "done"),
+        (uncordon.expect("a method"), "operator:eve", "FORM_OUTDATED"),
+    ] {
+        is_audited(&cluster, method, caller, outcome);
+    }
+}
+
+/// Waits for a line of the audit in the log of the first scheduler.
+#[track_caller]
+fn is_audited(cluster: &Cluster, method: &str, caller: &str, outcome: &str) {
+    let fields = [("method", method), ("caller", caller), ("outcome", outcome)];
+    let fields = fields.map(|(name, value)| format!("{name}=\"{value}\""));
+    eventually("a line of the audit", || {
+        let log = cluster.schedulers[0].log();
+        let mut lines = log.lines().filter(|line| line.contains(" audit"));
+        match lines.any(|line| fields.iter().all(|field| line.contains(field.as_str()))) {
+            true => Ok(()),
+            false => Err(format!("{fields:?}: {log}")),
         }
     });
 }

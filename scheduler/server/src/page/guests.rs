@@ -1,0 +1,150 @@
+//! What only the agents of guests know: how far a transfer is, and what a console shows. Conductors pass it on.
+//!
+//! Invariant: it is waited for a limited time, and before a view has its turn, so that it takes none from others.
+
+use std::time::Duration;
+
+use berth_page::console::Console;
+use berth_page::{Measured, Route};
+use berth_proto::conductor::v1 as wire;
+use berth_proto::scheduler::v1 as scheduler;
+use berth_proto::scheduler::v1::scheduler_service_server::SchedulerService as _;
+use berth_tls::Peer;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout, timeout_at};
+use tonic::{Request, Status};
+
+use super::conductors::Conductors;
+use crate::service::{Context, SchedulerApi, of_own_state};
+
+/// How long a view of a VM waits for the progress of a transfer.
+const MEASURED_MAX: Duration = Duration::from_secs(3);
+/// How long a view waits for a console, and the most bytes that it reads and shows of it.
+const CONSOLE_TIME_MAX: Duration = Duration::from_secs(5);
+const CONSOLE_READ_MAX: u64 = 8 << 20;
+const CONSOLE_SHOWN_MAX: usize = 64 << 10;
+
+/// What agents know of the VM of a view.
+#[derive(Default)]
+pub(super) struct Known {
+    /// How far the transfer of its migration is, if one has not ended.
+    pub(super) measured: Option<Measured>,
+    /// What its guest wrote, or why that is not known, for the view of it.
+    pub(super) console: Option<Result<Console, Status>>,
+}
+
+/// Calls conductors, which call agents, for a caller.
+pub(super) struct Guests<'a> {
+    context: &'a Context,
+    conductors: Conductors<'a>,
+    /// Permits for calls.
+    calls: &'a Semaphore,
+}
+
+impl<'a> Guests<'a> {
+    /// Returns them for a caller.
+    pub(super) fn for_caller(
+        context: &'a Context,
+        calls: &'a Semaphore,
+        peer: Option<&Peer>,
+    ) -> Self {
+        let conductors = Conductors::for_caller(context, peer);
+        Self {
+            context,
+            conductors,
+            calls,
+        }
+    }
+
+    /// Returns what is known for the view of a route.
+    pub(super) async fn known(&self, route: &Route) -> Known {
+        match route {
+            Route::Vm(name) => Known {
+                measured: self.measured(name).await,
+                console: None,
+            },
+            Route::Console(name) => Known {
+                measured: None,
+                console: Some(self.console(format!("vms/{name}")).await),
+            },
+            Route::Asset(_)
+            | Route::Cluster
+            | Route::Failover
+            | Route::Hosts(_)
+            | Route::Host(_)
+            | Route::Vms(_)
+            | Route::VmHistory(_)
+            | Route::WhyNot(_)
+            | Route::Balance
+            | Route::Audit(_)
+            | Route::Action(_)
+            | Route::Login(_)
+            | Route::Logout
+            | Route::Events(_) => Known::default(),
+        }
+    }
+
+    async fn measured(&self, vm: &str) -> Option<Measured> {
+        let request = Request::new(scheduler::ListMigrationsRequest {
+            vm: format!("vms/{vm}"),
+            page_size: i32::MAX,
+            ..Default::default()
+        });
+        let api = SchedulerApi(self.context.clone());
+        // It is only to know whether there is anything to measure.
+        let (listed, _) = of_own_state(self.context, api.list_migrations(request)).await;
+        let listed = listed.ok()?.into_inner().migrations;
+        let moving = listed.into_iter().find(berth_page::vm::is_open)?;
+        Some(
+            match timeout(MEASURED_MAX, self.measure(moving.name)).await {
+                Ok(Ok(answer)) => Ok(Box::new(answer)),
+                Ok(Err(status)) => Err(status.message().to_owned()),
+                Err(_) => Err("no conductor and agent answered within 3 s".to_owned()),
+            },
+        )
+    }
+
+    async fn measure(&self, name: String) -> Result<wire::WatchMigrationResponse, Status> {
+        // It is closed nowhere.
+        let _call = self.calls.acquire().await;
+        let mut conductor = self.conductors.connect().await?;
+        let request = self
+            .conductors
+            .request(wire::WatchMigrationRequest { name });
+        let mut watch = conductor.watch_migration(request).await?.into_inner();
+        let first = watch.message().await?;
+        first.ok_or_else(|| Status::unavailable("the conductor ended before it answered"))
+    }
+
+    async fn console(&self, vm: String) -> Result<Console, Status> {
+        let deadline = Instant::now() + CONSOLE_TIME_MAX;
+        let read = timeout_at(deadline, self.read_console(vm)).await;
+        read.unwrap_or_else(|_| {
+            let late = "the console was not read within 5 s";
+            Err(Status::deadline_exceeded(late))
+        })
+    }
+
+    async fn read_console(&self, vm: String) -> Result<Console, Status> {
+        let _call = self.calls.acquire().await;
+        let mut conductor = self.conductors.connect().await?;
+        let request = self.conductors.request(wire::ReadConsoleRequest {
+            vm,
+            offset: 0,
+            follow: false,
+        });
+        let mut stream = conductor.read_console(request).await?.into_inner();
+        let mut console = Console::default();
+        while let Some(part) = stream.message().await? {
+            if console.read >= CONSOLE_READ_MAX {
+                console.has_more = true;
+                break;
+            }
+            console.read += part.data.len() as u64;
+            console.tail.extend(part.data);
+            let surplus = console.tail.len().saturating_sub(CONSOLE_SHOWN_MAX);
+            console.tail.drain(..surplus);
+        }
+        Ok(console)
+    }
+}
