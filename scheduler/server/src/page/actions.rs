@@ -55,81 +55,106 @@ impl<'a> Actor<'a> {
         submission: &Submission,
     ) -> Result<(), Status> {
         let id: Uuid = field::uuid(&submission.request_id, "request_id")?;
-        let resource = action.resource();
-        let command = match action {
-            Action::Cordon(_) => set_cordon(&resource, true)?,
-            Action::Uncordon(_) => set_cordon(&resource, false)?,
-            Action::CancelOperation(_) => {
-                let operation = field::name(&resource, "name")?;
-                Command::CancelOperation { operation }
-            }
-            Action::Drain(_) | Action::Migrate(_) | Action::AbortMigration(_) => {
-                if self.context.handle().leader().role.leader.is_none() {
-                    // A conductor could not say that nothing was done.
-                    return Err(self.context.elsewhere());
-                }
-                // Until one is chosen nothing is sent.
-                let conductor = self.conductors.connect().await?;
-                let begun = self.begin(action, submission, conductor);
-                let begun = tokio::time::timeout(ACTION_TIMEOUT, begun).await;
-                return begun.unwrap_or_else(|_| Err(unknown("it has not begun within 20 s")));
-            }
-        };
-        self.command(command, action, RequestId(id)).await
-    }
-
-    /// Has a conductor begin an action.
-    async fn begin(
-        &self,
-        action: &Action,
-        submission: &Submission,
-        mut conductor: Client,
-    ) -> Result<(), Status> {
+        let id = RequestId(id);
         let resource = action.resource();
         match action {
-            Action::Cordon(_) | Action::Uncordon(_) | Action::CancelOperation(_) => {
-                Err(Status::internal("it is no conductor's"))
+            Action::Cordon(_) => {
+                let command = set_cordon(&resource, true)?;
+                self.command(command, action, id).await
+            }
+            Action::Uncordon(_) => {
+                let command = set_cordon(&resource, false)?;
+                self.command(command, action, id).await
+            }
+            Action::CancelOperation(_) => {
+                let operation = field::name(&resource, "name")?;
+                let command = Command::CancelOperation { operation };
+                self.command(command, action, id).await
             }
             Action::Drain(_) => {
-                let request = wire::DrainHostRequest {
-                    host: resource,
-                    cold: submission.cold,
-                    no_wait: true,
-                    request_id: submission.request_id.clone(),
-                    ..Default::default()
-                };
-                let begun = conductor.drain_host(self.conductors.request(request)).await;
-                let mut events = begun.map_err(in_doubt)?.into_inner();
-                while events.message().await.map_err(in_doubt)?.is_some() {}
-                Ok(())
+                self.begin(async |conductor| self.drain(conductor, resource, submission).await)
+                    .await
             }
             Action::Migrate(_) => {
-                let request = wire::MigrateVmRequest {
-                    vm: resource,
-                    requested_host: match submission.host.as_str() {
-                        "" => String::new(),
-                        host => format!("hosts/{host}"),
-                    },
-                    request_id: submission.request_id.clone(),
-                    transfer: None,
-                };
-                let begun = conductor.migrate_vm(self.conductors.request(request)).await;
-                begun.map(drop).map_err(in_doubt)
+                self.begin(async |conductor| self.migrate(conductor, resource, submission).await)
+                    .await
             }
             Action::AbortMigration(_) => {
-                let request = wire::AbortMigrationRequest {
-                    name: resource,
-                    request_id: submission.request_id.clone(),
-                };
-                let begun = conductor
-                    .abort_migration(self.conductors.request(request))
-                    .await;
-                let response = begun.map_err(in_doubt)?.into_inner();
-                match response.operation.is_some_and(|operation| operation.done) {
-                    true => Err(ended("the migration")),
-                    false => Ok(()),
-                }
+                self.begin(async |conductor| self.abort(conductor, resource, submission).await)
+                    .await
             }
+        }
+    }
+
+    /// Has a conductor begin something.
+    async fn begin(
+        &self,
+        work: impl AsyncFnOnce(Client) -> Result<(), Status>,
+    ) -> Result<(), Status> {
+        if self.context.handle().leader().role.leader.is_none() {
+            // A conductor could not say that nothing was done.
+            return Err(self.context.elsewhere());
+        }
+        // Until one is chosen nothing is sent.
+        let conductor = self.conductors.connect().await?;
+        let begun = tokio::time::timeout(ACTION_TIMEOUT, work(conductor)).await;
+        begun.unwrap_or_else(|_| Err(unknown("it has not begun within 20 s")))
+    }
+
+    async fn drain(
+        &self,
+        mut conductor: Client,
+        host: String,
+        submission: &Submission,
+    ) -> Result<(), Status> {
+        let request = wire::DrainHostRequest {
+            host,
+            cold: submission.cold,
+            no_wait: true,
+            request_id: submission.request_id.clone(),
+            ..Default::default()
+        };
+        let begun = conductor.drain_host(self.conductors.request(request)).await;
+        let mut events = begun.map_err(in_doubt)?.into_inner();
+        while events.message().await.map_err(in_doubt)?.is_some() {}
+        Ok(())
+    }
+
+    async fn migrate(
+        &self,
+        mut conductor: Client,
+        vm: String,
+        submission: &Submission,
+    ) -> Result<(), Status> {
+        let request = wire::MigrateVmRequest {
+            vm,
+            requested_host: match submission.host.as_str() {
+                "" => String::new(),
+                host => format!("hosts/{host}"),
+            },
+            request_id: submission.request_id.clone(),
+            transfer: None,
+        };
+        let begun = conductor.migrate_vm(self.conductors.request(request)).await;
+        begun.map(drop).map_err(in_doubt)
+    }
+
+    async fn abort(
+        &self,
+        mut conductor: Client,
+        name: String,
+        submission: &Submission,
+    ) -> Result<(), Status> {
+        let request = wire::AbortMigrationRequest {
+            name,
+            request_id: submission.request_id.clone(),
+        };
+        let request = self.conductors.request(request);
+        let begun = conductor.abort_migration(request).await;
+        let response = begun.map_err(in_doubt)?.into_inner();
+        match response.operation.is_some_and(|operation| operation.done) {
+            true => Err(ended("the migration")),
+            false => Ok(()),
         }
     }
 
