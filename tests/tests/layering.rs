@@ -160,9 +160,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Crates that may import anything: the command embeds the whole system, the tests look at it.
+/// Crates that may import anything: the command embeds the whole system, packages describe it, the tests
+/// look at it.
 const ABOVE_ALL: &[&str] = &[
     "berth-cli",
+    "berth-dist",
     "berth-price",
     "berth-simulation",
     "berth-tests",
