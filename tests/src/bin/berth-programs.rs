@@ -2,8 +2,9 @@
 //!
 //! A test gets the path of this binary from cargo, but not those of other packages' binaries. It
 //! behaves as the program whose name it was started under (`berth`, `berth-scheduler`,
-//! `berth-conductor`, `berth-compute-agent`, `berth-csi-controller`), and otherwise takes that name as its first argument.
-//! The stand-in for `grpcurl` is here too, for the documentation's commands.
+//! `berth-conductor`, `berth-compute-agent`, `berth-csi-controller`, `berth-csi-operator`), and otherwise takes
+//! that name as its first argument. `berth-dist`, with which packages are made, and the stand-in for `grpcurl`, for the
+//! documentation's commands, are here too.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -22,7 +23,7 @@ fn main() -> ExitCode {
     }
     eprintln!(
         "usage: berth-programs \
-         berth|berth-scheduler|berth-conductor|berth-compute-agent|berth-csi-controller …"
+         berth|berth-scheduler|berth-conductor|berth-compute-agent|berth-csi-controller|berth-csi-operator …"
     );
     ExitCode::from(2)
 }
@@ -37,6 +38,8 @@ fn run(arguments: &[OsString]) -> Option<ExitCode> {
         "berth-conductor" => Some(berth_conductor::main(arguments)),
         "berth-compute-agent" => Some(berth_compute_agent::main(arguments)),
         "berth-csi-controller" => Some(berth_csi_controller::main(arguments)),
+        "berth-csi-operator" => Some(berth_csi_operator::main(arguments)),
+        "berth-dist" => Some(berth_dist::main(arguments)),
         "grpcurl" => Some(berth_tests::processes::grpcurl::main(arguments)),
         _ => None,
     }

@@ -138,9 +138,16 @@ impl Need {
             Self::Systemd => {
                 Self::Namespaces.examine()?;
                 super::booted::prerequisites()?;
-                ["dpkg-deb", "dpkg-shlibdeps", "strip", "systemd-analyze"]
-                    .into_iter()
-                    .try_for_each(require_program)
+                [
+                    "dpkg-deb",
+                    "dpkg-shlibdeps",
+                    "lintian",
+                    "man",
+                    "strip",
+                    "systemd-analyze",
+                ]
+                .into_iter()
+                .try_for_each(require_program)
             }
             Self::CsiSanity => csi_sanity(),
         }

@@ -5,12 +5,14 @@ use std::process::Command;
 use std::sync::Arc;
 
 /// What is to be found under its own name.
-const NAMES: [&str; 6] = [
+const NAMES: [&str; 8] = [
     "berth",
     "berth-scheduler",
     "berth-conductor",
     "berth-compute-agent",
     "berth-csi-controller",
+    "berth-csi-operator",
+    "berth-dist",
     "grpcurl",
 ];
 

@@ -16,6 +16,7 @@
 
 mod browser;
 mod disk_images;
+mod dist;
 mod driver;
 mod encryption;
 mod file_systems;
@@ -96,7 +97,7 @@ const TESTS: &[Test] = &[
     test!(prometheus::every_alert_fires_for_its_cause_and_clears, [Prometheus, LoopDevices, FileSystems]),
 
     test!(packages::every_service_is_confined, [Systemd]),
-    test!(packages::packages_have_the_same_bytes, [Systemd]),
+    test!(dist::what_is_made_is_sound, [Systemd]),
     test!(packages::three_machines_are_installed_upgraded_and_purged, [Systemd]),
 
     test!(full_disk::a_full_disk_is_told_at_the_start, [SmallDisk]),

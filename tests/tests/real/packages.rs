@@ -25,7 +25,7 @@ const EXPOSURE: [(&str, u32); 4] = [
     ("berth-compute-agent", 90),
 ];
 
-fn run(command: &mut Command) -> String {
+pub(crate) fn run(command: &mut Command) -> String {
     let output = command.output().expect("it runs");
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     let error = String::from_utf8_lossy(&output.stderr);
@@ -33,27 +33,21 @@ fn run(command: &mut Command) -> String {
     printed
 }
 
-/// Goal: of the same programs the same packages are made. Method: they are made twice, in different places.
-pub(crate) fn packages_have_the_same_bytes() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let [one, other] = ["one", "other"].map(|name| build(&folder.path().join(name)));
-    assert_eq!(one.len(), 5);
-    for (name, package) in &one {
-        let is_equal = Command::new("cmp").arg(package).arg(&other[name]).status();
-        assert!(is_equal.expect("cmp runs").success(), "{name} differs");
-    }
-}
-
-/// Makes all packages, and returns them by their names.
-fn build(out: &Path) -> BTreeMap<String, PathBuf> {
-    let programs = Programs::new(PROGRAMS);
-    let built = run(Command::new(format!("{TOP}/deploy/packages/build"))
+/// Makes everything that is released of the programs in a directory, and returns its files.
+pub(crate) fn build(programs: &Path, out: &Path) -> Vec<PathBuf> {
+    let made = run(Command::new(format!("{TOP}/deploy/packages/build"))
         .arg("--programs")
-        .arg(programs.directory())
+        .arg(programs)
         .arg("--out")
         .arg(out)
         .args(["--compression", "none"]));
-    let packages = built.lines().map(PathBuf::from);
+    made.lines().map(PathBuf::from).collect()
+}
+
+/// Returns the packages among files by their names.
+fn packages(made: &[PathBuf]) -> BTreeMap<String, PathBuf> {
+    let made = made.iter().cloned();
+    let packages = made.filter(|path| path.extension().is_some_and(|e| e == "deb"));
     let named = packages.map(|path| {
         let name = run(Command::new("dpkg-deb").args(["--field", &shown(&path), "Package"]));
         (name.trim().to_owned(), path)
@@ -61,7 +55,7 @@ fn build(out: &Path) -> BTreeMap<String, PathBuf> {
     named.collect()
 }
 
-fn shown(path: &Path) -> String {
+pub(crate) fn shown(path: &Path) -> String {
     path.display().to_string()
 }
 
@@ -97,7 +91,8 @@ pub(crate) fn three_machines_are_installed_upgraded_and_purged() {
     let lab = Lab::builder().machine("m1").machine("m2").machine("m3");
     let lab = lab.start().expect("three machines");
     let folder = lab.directory().join("packages");
-    let packages = build(&folder);
+    let made = build(Programs::new(PROGRAMS).directory(), &folder);
+    let packages = packages(&made);
     let names: Vec<&String> = packages.keys().collect();
     assert_eq!(
         names,
