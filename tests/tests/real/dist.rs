@@ -1,4 +1,5 @@
-//! What `deploy/packages/build` makes: the same bytes again, checksums, manual pages, bills of materials.
+//! What `deploy/packages/build` makes: the same bytes again, checksums, manual pages, bills of materials, and an
+//! image that runs.
 //!
 //! Not here: packages that are installed, see `packages`.
 
@@ -7,10 +8,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use berth_tests::processes::{Addresses, Answer, Process, eventually};
 use serde_json::Value;
 
 use crate::PROGRAMS;
-use crate::packages::{build, run};
+use crate::packages::{build, run, shown};
 
 /// Goal: what is released is the same wherever it is made, and whole. Method: it is made twice of the same programs, in
 /// different places; each of its parts is looked at with the tool that its users have.
@@ -49,14 +51,7 @@ pub(crate) fn what_is_made_is_sound() {
 /// Puts a program of this machine under the name of each of ours, beside the one that describes ours.
 fn small_programs(folder: &Path) -> PathBuf {
     fs::create_dir(folder).expect("a folder");
-    for program in [
-        "berth",
-        "berth-compute-agent",
-        "berth-conductor",
-        "berth-csi-controller",
-        "berth-csi-operator",
-        "berth-scheduler",
-    ] {
+    for program in IN_IMAGE.iter().chain(&["berth-compute-agent"]) {
         let _ = fs::copy("/bin/echo", folder.join(program)).expect("a copy");
     }
     let described = folder.join("berth-dist");
@@ -165,4 +160,107 @@ fn bills(folder: &Path, sums: &BTreeMap<String, String>) {
         let components = bill["components"].as_array().expect("components");
         assert!(components.len() > 100, "{file}: {}", components.len());
     }
+}
+
+/// The programs in the image.
+const IN_IMAGE: [&str; 5] = [
+    "berth",
+    "berth-conductor",
+    "berth-csi-controller",
+    "berth-csi-operator",
+    "berth-scheduler",
+];
+
+/// Goal: what a runtime unpacks has all that the programs need, and a scheduler serves there as an ordinary user.
+pub(crate) fn runs_as_an_image(made: &[PathBuf], folder: &Path) {
+    let archive = made.iter().find(|path| name(path).ends_with(".oci.tar"));
+    let layout = folder.join("layout");
+    unpack(archive.expect("an image"), &layout);
+    let root = folder.join("image");
+    unpack(&layer(&layout), &root);
+    assert_eq!(
+        files(&root.join("usr/bin")),
+        IN_IMAGE.map(str::to_owned).into()
+    );
+    let inside = |program: &str, arguments: &[&str]| {
+        let mut command = Command::new("/usr/sbin/chroot");
+        command.arg("--userspec=1000:1000").arg(&root);
+        command
+            .arg(format!("/usr/bin/{program}"))
+            .args(arguments)
+            .env_clear();
+        command
+    };
+    for program in IN_IMAGE {
+        let version = Answer::of(inside(program, &["--version"])).with_status(0);
+        let expected = format!("{program} {}\n", env!("CARGO_PKG_VERSION"));
+        assert_eq!(version.stdout, expected);
+        let help = Answer::of(inside(program, &["--help"])).with_status(0);
+        assert!(help.stdout.contains("Usage:"), "{}", help.stdout);
+    }
+    let address = Addresses::new().free();
+    let data = ["--data-dir", "/var/lib/berth/scheduler", "--bootstrap"];
+    let scheduler = inside(
+        "berth-scheduler",
+        &[&data[..], &["--listen", &address]].concat(),
+    );
+    let scheduler = Process::start(scheduler, &folder.join("scheduler.log"));
+    eventually("a leader in the image", || {
+        let status = Answer::of(inside(
+            "berth",
+            &["cluster", "status", "--scheduler", &address],
+        ));
+        let is_led = status.status == Some(0);
+        is_led.then_some(()).ok_or_else(|| scheduler.log())
+    });
+}
+
+fn unpack(archive: &Path, into: &Path) {
+    fs::create_dir_all(into).expect("a folder");
+    let mut tar = Command::new("tar");
+    let tar = tar.arg("--directory").arg(into).arg("--same-owner");
+    let _ = run(tar
+        .args(["--preserve-permissions", "--extract", "--file"])
+        .arg(archive));
+}
+
+/// Returns the one layer of an image layout, after everything that leads there: each part has the digest and the size
+/// by which it is named.
+fn layer(layout: &Path) -> PathBuf {
+    let version: Value = parse(&layout.join("oci-layout"));
+    assert_eq!(version["imageLayoutVersion"], "1.0.0");
+    let index: Value = parse(&layout.join("index.json"));
+    let reference = &index["manifests"][0]["annotations"]["org.opencontainers.image.ref.name"];
+    assert_eq!(reference, env!("CARGO_PKG_VERSION"));
+    let manifest = parse(&blob(layout, &index["manifests"][0], "manifest.v1+json"));
+    let config = parse(&blob(layout, &manifest["config"], "config.v1+json"));
+    assert_eq!(config["os"], "linux");
+    assert_eq!(config["config"]["User"], "1000:1000");
+    assert_eq!(manifest["layers"].as_array().map(Vec::len), Some(1));
+    let layer = blob(layout, &manifest["layers"][0], "layer.v1.tar");
+    // It is not compressed here, so that both digests are of the same bytes.
+    assert_eq!(
+        config["rootfs"]["diff_ids"][0],
+        manifest["layers"][0]["digest"]
+    );
+    assert_eq!(files(&layout.join("blobs/sha256")).len(), 3);
+    layer
+}
+
+fn parse(file: &Path) -> Value {
+    let text = fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", shown(file)));
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", shown(file)))
+}
+
+fn blob(layout: &Path, descriptor: &Value, kind: &str) -> PathBuf {
+    let media_type = format!("application/vnd.oci.image.{kind}");
+    assert_eq!(descriptor["mediaType"], media_type.as_str());
+    let digest = descriptor["digest"].as_str().expect("a digest");
+    let digest = digest.strip_prefix("sha256:").expect("of SHA-256");
+    let file = layout.join("blobs/sha256").join(digest);
+    let sum = run(Command::new("sha256sum").arg(&file));
+    assert!(sum.starts_with(digest), "{sum}");
+    let size = fs::metadata(&file).expect("a file").len();
+    assert_eq!(descriptor["size"], size);
+    file
 }

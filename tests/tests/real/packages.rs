@@ -12,6 +12,7 @@ use berth_tests::lab::{Booted, Lab};
 use berth_tests::processes::{Programs, eventually};
 
 use crate::PROGRAMS;
+use crate::dist;
 use crate::three_machines::{Shell, blocks};
 
 const TOP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
@@ -127,6 +128,10 @@ pub(crate) fn three_machines_are_installed_upgraded_and_purged() {
     }
     runs_on(shells.get_mut("m1").expect("it"), "a", "m3");
     purged(&machines[2]);
+    drop(machines);
+    // Here, since what is made of the programs themselves is large.
+    let unpacked = tempfile::tempdir().expect("a folder");
+    dist::runs_as_an_image(&made, unpacked.path());
 }
 
 fn runs_on(shell: &mut Shell, vm: &str, host: &str) {
