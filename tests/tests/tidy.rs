@@ -459,7 +459,8 @@ fn is_source(path: &Path) -> bool {
 
 /// Returns the documents for people, and the samples that they copy.
 fn documents() -> Vec<PathBuf> {
-    let mut files = vec![PathBuf::from("README.md"), PathBuf::from("CONTRIBUTING.md")];
+    let names = ["README.md", "CONTRIBUTING.md", "SECURITY.md"];
+    let mut files: Vec<PathBuf> = names.map(PathBuf::from).into();
     for folder in fs::read_dir(root())
         .expect("the root is readable")
         .flatten()
