@@ -198,7 +198,7 @@ mod tests {
     use super::*;
     use crate::programs;
 
-    const TOP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+    const TOP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     const LIBRARY: &str = "pkg:deb/debian/libc6@2.36-9%2Bdeb12u1?arch=amd64";
 
     static CRATES: LazyLock<Crates> = LazyLock::new(|| {
