@@ -408,6 +408,17 @@ impl State {
             .filter_map(|(_, claim)| self.claims.get(claim))
     }
 
+    /// Returns how many claims there are on this host, without a look at any of them.
+    #[must_use]
+    pub fn claim_count_of_host(&self, host: &HostName) -> usize {
+        let (low, high) = (ClaimId(Uuid::nil()), ClaimId(Uuid::max()));
+        let claims = self
+            .index
+            .host_claims
+            .range((host.clone(), low)..=(host.clone(), high));
+        claims.count()
+    }
+
     /// Returns the claims for this VM.
     pub fn claims_of_vm(&self, vm: &VmName) -> impl Iterator<Item = &Arc<Claim>> + '_ {
         let (low, high) = (ClaimId(Uuid::nil()), ClaimId(Uuid::max()));

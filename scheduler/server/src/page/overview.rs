@@ -43,7 +43,7 @@ fn row(state: &State, view: &HostView) -> HostRow {
         pcpu: share(&ResourceClass::pcpu()),
         vcpu: share(&ResourceClass::vcpu()),
         memory: share(&ResourceClass::memory_mb()),
-        claims: state.claims_of_host(&host.name).count() as u64,
+        claims: state.claim_count_of_host(&host.name) as u64,
         violates: !view.books().holds(),
     }
 }

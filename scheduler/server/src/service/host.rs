@@ -304,7 +304,7 @@ fn summary(state: &State, view: &HostView) -> v1::HostSummary {
         capacity: capacity
             .map(|(class, inventory)| (class.to_string(), inventory.capacity()))
             .collect(),
-        claims: u32::try_from(state.claims_of_host(&host.name).count()).unwrap_or(u32::MAX),
+        claims: u32::try_from(state.claim_count_of_host(&host.name)).unwrap_or(u32::MAX),
         memory: Some(policy::memory_of(state, view)),
         cpu: Some(policy::cpu_of(state, view)),
     }
