@@ -68,6 +68,7 @@ pub(crate) fn open(path: &Path) -> Result<Reader<BufReader<File>>, Refusal> {
         return Err(refusal::of_directory(path));
     }
     if let Ok(metadata) = metadata
+        && metadata.is_file()
         && metadata.permissions().mode() & FOREIGN != 0
     {
         output::message(format!(

@@ -8,6 +8,7 @@
 //! file of the name is replaced on request only.
 
 use std::io::{self, BufWriter, Read, Write};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -50,6 +51,9 @@ pub(super) async fn run(session: &Session, args: ClusterBackup) -> anyhow::Resul
         true => Target::Stdout,
         false => Target::File(args.file),
     };
+    if let (Target::File(path), Some(since)) = (&target, &args.since) {
+        check_replaced(path, since)?;
+    }
     let after = args
         .since
         .map(|path| tokio::task::spawn_blocking(move || end_of(&path)));
@@ -68,6 +72,29 @@ pub(super) async fn run(session: &Session, args: ClusterBackup) -> anyhow::Resul
         named.map_err(|error| refusal::of_file(Access::Write, path, &error))?;
     }
     report(session, &target, &summary)
+}
+
+/// Refuses an increment in the place of what it needs: the backup that it follows, or any full one.
+fn check_replaced(path: &Path, since: &Path) -> Result<(), Refusal> {
+    let (Ok(there), Ok(followed)) = (path.metadata(), since.metadata()) else {
+        return Ok(());
+    };
+    let is_followed = (there.dev(), there.ino()) == (followed.dev(), followed.ino());
+    // What is no backup is replaced as any file.
+    let is_full = || backup::summary(path).is_ok_and(|summary| summary.header.after.is_none());
+    if !is_followed && (!there.is_file() || !is_full()) {
+        return Ok(());
+    }
+    let what = match is_followed {
+        true => "is the backup that the increment follows",
+        false => "is a full backup",
+    };
+    let message = format!(
+        "{} {what}: increments of it would be of no use without it",
+        path.display()
+    );
+    let refusal = Refusal::new(Code::FailedPrecondition, "BACKUP_NEEDED", message);
+    Err(refusal.with_hint("name another file for the increment"))
 }
 
 /// Reads where an earlier backup ends, and verifies all of it: an increment of a damaged file would be

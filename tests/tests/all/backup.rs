@@ -236,6 +236,38 @@ fn without_a_leader(cluster: &Cluster, last: usize, folder: &Path) {
     let _ = answer.refused(1).saying(&["BACKUP_WITHOUT_FULL"]);
 }
 
+/// Goal: an increment never takes the place of a backup that increments need, whatever is forced; what nothing needs it
+/// replaces.
+#[test]
+fn an_increment_replaces_nothing_that_is_needed() {
+    let cluster = Cluster::builder(PROGRAMS).schedulers(1).start();
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name);
+    let text = |name: &str| path(name).to_str().expect("a path").to_owned();
+    for full in ["full", "other"] {
+        let _ = back_up(&cluster, 0, &path(full), &[]);
+    }
+    std::os::unix::fs::symlink(path("full"), path("link")).expect("a link");
+    let _ = back_up(&cluster, 0, &path("first"), &["--since", &text("full")]);
+    for (file, since) in [
+        ("full", "full"),
+        ("full", "link"),
+        ("full", "first"),
+        ("other", "full"),
+        ("first", "first"),
+    ] {
+        let before = fs::read(path(file)).expect("a backup");
+        let arguments = ["--since", &text(since), "--force"];
+        let into = text(file);
+        let all = [&["cluster", "backup", &into][..], &arguments].concat();
+        let _ = cluster.berth(&all).refused(1).saying(&["BACKUP_NEEDED"]);
+        assert_eq!(fs::read(path(file)).expect("a backup"), before, "{file}");
+    }
+    let again = ["--since", &text("full"), "--force"];
+    let _ = back_up(&cluster, 0, &path("first"), &again);
+    let _ = verify(&cluster, &[&path("full"), &path("first")]);
+}
+
 /// Goal: a file is readable for its owner only, appears whole or not at all, and is replaced only on
 /// request; standard output gets the same bytes.
 #[test]
