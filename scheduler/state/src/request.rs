@@ -27,6 +27,7 @@ use berth_domain::name::{
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::resource::{ResourceClass, Trait};
 use berth_domain::version::ServiceVersion;
+use uuid::Uuid;
 
 use crate::command::RequestKey;
 use crate::reply::Reply;
@@ -228,11 +229,11 @@ impl RequestName {
 }
 
 /// Returns when the id was made, if it tells.
-pub(crate) fn made_at(id: RequestId) -> Option<TimeMs> {
-    if id.0.get_version_num() != 7 {
+pub(crate) fn made_at(id: Uuid) -> Option<TimeMs> {
+    if id.get_version_num() != 7 {
         return None;
     }
-    let (seconds, nanos) = id.0.get_timestamp()?.to_unix();
+    let (seconds, nanos) = id.get_timestamp()?.to_unix();
     let millis = u64::from(nanos) / 1_000_000;
     Some(TimeMs(seconds.saturating_mul(1000).saturating_add(millis)))
 }
@@ -257,7 +258,7 @@ impl State {
                 .with_hint("use a new request id for each request"))
             });
         }
-        match made_at(key.id) {
+        match made_at(key.id.0) {
             Some(made_at) if self.header.recovery.is_some_and(|r| made_at <= r.began_at) => {
                 Recall::Answered(Err(Refusal::new(
                     Code::FailedPrecondition,
@@ -284,6 +285,27 @@ impl State {
             )),
             Some(_) | None => Recall::New,
         }
+    }
+
+    /// Returns why an operation is not known: there is none, or it may be one that a recovery has lost.
+    #[must_use]
+    pub fn unknown_operation(&self, id: OperationId) -> Refusal {
+        let recovery = self.header.recovery;
+        let is_older = made_at(id.0)
+            .zip(recovery)
+            .is_some_and(|(at, r)| at <= r.began_at);
+        if !is_older {
+            return Refusal::not_found("operation", id);
+        }
+        Refusal::new(
+            Code::FailedPrecondition,
+            CLUSTER_RESTORED,
+            format!(
+                "operation {id} is of before the cluster was restored, and not in the restored state: it cannot be \
+                 known whether it was carried out"
+            ),
+        )
+        .with_hint("look whether it took effect, as with `berth vm list`, and if not, request it again")
     }
 
     /// Returns the host that a recorded request with this id returned, if it returned one.

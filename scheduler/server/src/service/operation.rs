@@ -91,7 +91,7 @@ impl OperationService for OperationApi {
         let id = field::name(&wire.name, "name")?;
         let state = self.0.state(wire.consistency).await?;
         let Some(operation) = state.operation(id) else {
-            return Err(to_status(&Refusal::not_found("operation", id)));
+            return Err(to_status(&state.unknown_operation(id)));
         };
         let (revision, caller) = (state.revision(), caller.as_deref());
         // Who holds the lease may have changed since: a grant is not made of a stale state.

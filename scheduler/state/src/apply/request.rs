@@ -51,7 +51,7 @@ impl<J: Journal> Transaction<'_, J> {
             return;
         };
         if let Some(request) = self.state.requests.get(&name)
-            && let Some(made_at) = made_at(name.id)
+            && let Some(made_at) = made_at(name.id.0)
         {
             let mark = made_at.min(request.received_at);
             let header = &mut self.state.header;

@@ -13,7 +13,9 @@ use std::collections::BTreeSet;
 use berth_domain::agent::DomainState;
 use berth_domain::fence::Method;
 use berth_domain::host::Liveness;
-use berth_domain::id::{ClaimId, ClusterId, Epoch, Generation, Incarnation, RequestId, TimeMs};
+use berth_domain::id::{
+    ClaimId, ClusterId, Epoch, Generation, Incarnation, OperationId, RequestId, TimeMs,
+};
 use berth_domain::name::HostName;
 use berth_domain::reality::Unknown;
 use berth_domain::recovery::{
@@ -329,6 +331,18 @@ fn requests_from_before_are_refused() {
     assert_eq!(refusal.reason, "CLUSTER_RESTORED");
     let later = made_at(TimeMs(began_at.0 + 2_000));
     assert_eq!(recovering.state.recall("me", &later), Recall::New);
+    // What is not known of an operation of before is not that it was none.
+    for (id, expected) in [
+        (made_at(began_at).id.0, "CLUSTER_RESTORED"),
+        (later.id.0, "OPERATION_NOT_FOUND"),
+        (Uuid::nil(), "OPERATION_NOT_FOUND"),
+    ] {
+        let why = recovering.state.unknown_operation(OperationId(id));
+        assert_eq!(why.reason, expected, "{id}");
+    }
+    let never = World::with_hosts(1).state;
+    let why = never.unknown_operation(OperationId(made_at(began_at).id.0));
+    assert_eq!(why.reason, "OPERATION_NOT_FOUND");
 }
 
 /// Goal: a report counts only if it was made when every host was quiet: until then a guest may be on
