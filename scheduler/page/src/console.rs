@@ -29,7 +29,7 @@ pub struct Console {
 /// Returns the view.
 #[must_use]
 pub fn render(frame: &Frame, vm: &str, console: &Console) -> String {
-    let text = anstream::adapter::strip_str(&String::from_utf8_lossy(&console.tail)).to_string();
+    let text = String::from_utf8_lossy(&console.tail);
     let lines: Vec<&str> = text.lines().collect();
     let shown = &lines[lines.len().saturating_sub(LINES_MAX)..];
     let is_cut = (console.tail.len() as u64) < console.read || shown.len() < lines.len();
@@ -68,14 +68,46 @@ fn notes(console: &Console, is_cut: bool) -> Markup {
     }
 }
 
-/// Returns a line without what would hide or move something.
+/// Returns the end of a line without what would hide or move something. A sequence that does not end hides no other
+/// line, and never all of its own.
 fn line(text: &str) -> String {
     // The last of what was written over the same line.
     let text = text.trim_end_matches('\r');
     let text = text.rsplit('\r').next().unwrap_or_default();
-    let end = text
-        .char_indices()
-        .nth(LINE_MAX)
-        .map_or(text.len(), |(end, _)| end);
-    terminal::escape(&text[..end]).into_owned()
+    let stripped = anstream::adapter::strip_str(text).to_string();
+    let stripped = match stripped.trim().is_empty() {
+        true => text,
+        false => &stripped,
+    };
+    let surplus = stripped.chars().count().saturating_sub(LINE_MAX);
+    let begin = stripped.char_indices().nth(surplus).map_or(0, |(at, _)| at);
+    let before = if surplus == 0 { "" } else { "…" };
+    format!("{before}{}", terminal::escape(&stripped[begin..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_sequence_hides_what_was_written() {
+        for (text, expected) in [
+            ("", ""),
+            ("plain", "plain"),
+            ("a\rb\r", "b"),
+            ("\u{1b}[31mred\u{1b}[0m", "red"),
+            ("before \u{1b}]0;title never ended", "before "),
+            ("\u{1b}]0;title\u{7}after", "after"),
+        ] {
+            assert_eq!(line(text), expected, "{text:?}");
+        }
+        for begin in ["\u{1b}P", "\u{1b}]", "\u{1b}X", "\u{1b}^", "\u{1b}_"] {
+            let shown = line(&format!("{begin}{}", "panic ".repeat(500)));
+            assert!(shown.ends_with("panic "), "{begin:?}: {shown}");
+        }
+        let long = format!("{}END", "x".repeat(60_000));
+        let shown = line(&long);
+        assert!(shown.starts_with('…') && shown.ends_with("END"), "{shown}");
+        assert_eq!(shown.chars().count(), LINE_MAX + 1);
+    }
 }

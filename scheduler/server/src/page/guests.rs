@@ -2,15 +2,18 @@
 //!
 //! Invariant: it is waited for a limited time, and before a view has its turn, so that it takes none from others.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use berth_domain::refusal::{Code, Refusal};
 use berth_page::console::Console;
 use berth_page::{Measured, Route};
+use berth_process::bounds::{Bounds, Caller as Bound, Key, Permit, Resource};
 use berth_proto::conductor::v1 as wire;
 use berth_proto::scheduler::v1 as scheduler;
 use berth_proto::scheduler::v1::scheduler_service_server::SchedulerService as _;
+use berth_proto::status::to_status;
 use berth_tls::Peer;
-use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout, timeout_at};
 use tonic::{Request, Status};
 
@@ -37,18 +40,19 @@ pub(super) struct Known {
 pub(super) struct Guests<'a> {
     context: &'a Context,
     conductors: Conductors<'a>,
-    /// Permits for calls.
-    calls: &'a Semaphore,
+    /// Permits for calls, of which no caller has all.
+    calls: Bound,
 }
 
 impl<'a> Guests<'a> {
     /// Returns them for a caller.
     pub(super) fn for_caller(
         context: &'a Context,
-        calls: &'a Semaphore,
+        calls: &Arc<Bounds>,
         peer: Option<&Peer>,
     ) -> Self {
         let conductors = Conductors::for_caller(context, peer);
+        let calls = calls.caller(peer.map_or(Key::Local, Key::of));
         Self {
             context,
             conductors,
@@ -104,9 +108,21 @@ impl<'a> Guests<'a> {
         )
     }
 
+    fn permit(&self) -> Result<Permit, Status> {
+        let permit = self.calls.acquire(Resource::Watches, 1);
+        permit.map_err(|refused| {
+            let message = format!(
+                "{} has as many views open as may wait for agents at a time; others of this kind go on",
+                self.conductors.principal()
+            );
+            let refusal = Refusal::new(Code::ResourceExhausted, "TOO_MANY_CALLS", message);
+            self.calls.log(&refused.to_status());
+            to_status(&refusal.with_hint("close some of them; an agent that hangs holds each for 5 s"))
+        })
+    }
+
     async fn measure(&self, name: String) -> Result<wire::WatchMigrationResponse, Status> {
-        // It is closed nowhere.
-        let _call = self.calls.acquire().await;
+        let _call = self.permit()?;
         let mut conductor = self.conductors.connect().await?;
         let request = self
             .conductors
@@ -126,7 +142,7 @@ impl<'a> Guests<'a> {
     }
 
     async fn read_console(&self, vm: String) -> Result<Console, Status> {
-        let _call = self.calls.acquire().await;
+        let _call = self.permit()?;
         let mut conductor = self.conductors.connect().await?;
         let request = self.conductors.request(wire::ReadConsoleRequest {
             vm,

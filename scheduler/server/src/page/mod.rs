@@ -79,8 +79,8 @@ const CONNECTIONS_MAX: usize = 256;
 const STREAMS_MAX: u64 = 64;
 /// How many views are made at a time.
 const VIEWS_MAX: usize = 4;
-/// For how many views agents are called at a time.
-const CALLS_MAX: usize = 16;
+/// For how many views agents are called at a time, of which one caller never has all.
+const CALLS_MAX: u64 = 32;
 /// How long a view may take, with the wait for its turn.
 const VIEW_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a leader that a majority does not confirm is waited for, before its own state is shown.
@@ -107,7 +107,7 @@ struct Shared {
     is_authenticated: bool,
     turns: Semaphore,
     /// Of calls of agents.
-    calls: Semaphore,
+    calls: Arc<Bounds>,
     /// Of streams.
     bounds: Arc<Bounds>,
     /// Ends streams.
@@ -152,7 +152,10 @@ pub(crate) async fn serve(
             logins: logins.clone(),
             is_authenticated: tls.is_some(),
             turns: Semaphore::new(VIEWS_MAX),
-            calls: Semaphore::new(CALLS_MAX),
+            calls: Bounds::new(bounds::Limits {
+                watches: CALLS_MAX,
+                ..bounds::Limits::new(CONNECTIONS_MAX as u64)
+            }),
             bounds: Bounds::new(bounds::Limits {
                 watches: STREAMS_MAX,
                 ..bounds::Limits::new(CONNECTIONS_MAX as u64)
