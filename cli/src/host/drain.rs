@@ -5,6 +5,8 @@ use berth_domain::operation::{self, DrainedVm, Operation, Progress};
 use berth_domain::refusal::{Code, Refusal};
 use berth_proto::conductor::v1::DrainHostRequest;
 use berth_proto::conductor::v1::drain_host_response::{Cordoned, Ended, Event, Plan};
+use berth_proto::host::v1::GetHostRequest;
+use berth_proto::host::v1::host_service_client::HostServiceClient;
 use berth_proto::operation::v1::operation_service_client::OperationServiceClient;
 use berth_proto::operation::v1::{GetOperationRequest, ListOperationsRequest};
 use berth_proto::scheduler::v1::migration::Kind;
@@ -186,7 +188,37 @@ async fn drain(
             None => {}
         }
     }
-    finish(session, host, how, options, &outcome)
+    finish(session, host, how, options, &outcome)?;
+    if outcome.cordoned {
+        warn_of_guests(session, host).await;
+    }
+    Ok(())
+}
+
+/// Names the guests without a VM that run on a drained host, which is switched off next.
+async fn warn_of_guests(session: &Session, host: &str) {
+    let request = GetHostRequest {
+        name: resource("hosts", host),
+        ..Default::default()
+    };
+    // The drain is done, whether this is known or not.
+    let Ok(response) = read!(session, HostServiceClient, get_host, request) else {
+        return;
+    };
+    let host_or_invalid: Result<Host, _> = response.host.unwrap_or_default().try_into();
+    let Ok(shown) = host_or_invalid else { return };
+    let guests: Vec<&str> = shown
+        .unknown
+        .iter()
+        .map(|guest| guest.name.as_str())
+        .collect();
+    if !guests.is_empty() {
+        let names = guests.join(", ");
+        output::message(format!(
+            "warning: guests that are no VMs run on {host} still: {names}; `berth host show {host}` says what each \
+             is, look before it is switched off"
+        ));
+    }
 }
 
 /// Shows a drain that is not waited for.
