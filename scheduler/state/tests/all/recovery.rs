@@ -354,7 +354,10 @@ fn reports_from_before_every_host_was_quiet_do_not_count() {
     assert_eq!(recovering.progress("h1"), Progress::Awaited);
     recovering.report(&h1, Vec::new()).unwrap();
     assert_eq!(recovering.progress("h1"), Progress::Quiet);
-    assert_eq!(reason(&recovering.end(true)), "RECOVERY_INCOMPLETE");
+    let incomplete = recovering.end(true);
+    assert_eq!(reason(&incomplete), "RECOVERY_INCOMPLETE");
+    let why = incomplete.unwrap_err().message;
+    assert!(why.contains("h2 (1 in all)"), "h1 has reported: {why}");
     let early = recovering.state.revision();
     recovering.report(&h2, Vec::new()).unwrap();
     assert_eq!(recovering.progress("h1"), Progress::Quiet);

@@ -30,12 +30,12 @@ impl State {
         if !self.is_recovering() {
             return Ok(());
         }
-        let message = "the cluster recovers: its state is older than its hosts, and not compared with \
-                       all of them yet";
+        let message = "the cluster recovers: its state is older than its hosts, and what they run is \
+                       not settled yet";
         Err(
             Refusal::new(Code::FailedPrecondition, RECOVERING, message).with_hint(
-                "`berth cluster recovery status` shows what is missing; it ends by itself when \
-                 nothing is",
+                "`berth cluster recovery status` shows what is missing or in conflict; it ends \
+                 by itself when nothing is",
             ),
         )
     }

@@ -229,21 +229,30 @@ fn not_recovering() -> Refusal {
 /// Refuses the end of a recovery in which hosts have not reported.
 fn incomplete(state: &State) -> Refusal {
     let progress = state.recovery_progress();
-    let awaited = progress
-        .iter()
-        .filter(|(_, progress)| matches!(progress, Progress::Awaited | Progress::Quiet));
-    let awaited: Vec<_> = awaited.map(|(host, _)| host.to_string()).collect();
-    let shown = awaited.iter().take(8).cloned().collect::<Vec<_>>();
-    let message = format!(
-        "hosts that have not reported their guests yet: {} ({} in all)",
-        shown.join(", "),
-        awaited.len()
-    );
-    precondition("RECOVERY_INCOMPLETE", message)
-        .with_hint(
+    let hosts = progress.iter();
+    let hosts =
+        hosts.filter(|(_, progress)| matches!(progress, Progress::Awaited | Progress::Quiet));
+    let (silent, heard): (Vec<_>, Vec<_>) =
+        hosts.partition(|(_, progress)| matches!(progress, Progress::Awaited));
+    let count = silent.len() + heard.len();
+    let (what, of, hint) = match silent.is_empty() {
+        false => (
+            "hosts that have not reported their guests yet",
+            silent,
             "start their agents; for a host that is off: `berth host fence HOST --confirm-off`",
-        )
-        .with("hosts", awaited.len())
+        ),
+        true => (
+            "hosts that have reported once, and will again by themselves",
+            heard,
+            "wait for their second reports: `berth cluster recovery status`",
+        ),
+    };
+    let shown = of.iter().take(8).map(|(host, _)| host.to_string());
+    let shown = shown.collect::<Vec<_>>().join(", ");
+    let message = format!("{what}: {shown} ({} in all)", of.len());
+    precondition("RECOVERY_INCOMPLETE", message)
+        .with_hint(hint)
+        .with("hosts", count)
 }
 
 fn conflicting(outcome: &RecoveryOutcome) -> Refusal {
