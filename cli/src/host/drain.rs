@@ -195,7 +195,7 @@ async fn drain(
     Ok(())
 }
 
-/// Names the guests without a VM that run on a drained host, which is switched off next.
+/// Names the guests without a VM that were reported of a drained host, which is switched off next.
 async fn warn_of_guests(session: &Session, host: &str) {
     let request = GetHostRequest {
         name: resource("hosts", host),
@@ -215,8 +215,8 @@ async fn warn_of_guests(session: &Session, host: &str) {
     if !guests.is_empty() {
         let names = guests.join(", ");
         output::message(format!(
-            "warning: guests that are no VMs run on {host} still: {names}; `berth host show {host}` says what each \
-             is, look before it is switched off"
+            "warning: the agent of {host} reported guests that are no VMs: {names}; `berth host show {host}` says what \
+             each is, look before the host is switched off"
         ));
     }
 }

@@ -39,7 +39,7 @@ fn progress(answer: &WatchMigrationResponse) -> Markup {
     let percent = progress.percent();
     let left = match answer.remaining_ms {
         Some(ms) => duration(ms),
-        None => "not known: at these rates it does not end by itself".to_owned(),
+        None => "not known, or it does not end at these rates".to_owned(),
     };
     html! {
         (facts(&[

@@ -298,7 +298,8 @@ impl State {
             return Refusal::not_found("operation", id);
         }
         Refusal::new(
-            Code::FailedPrecondition,
+            // Whoever follows it ends, as with one that is forgotten.
+            Code::NotFound,
             CLUSTER_RESTORED,
             format!(
                 "operation {id} is of before the cluster was restored, and not in the restored state: it cannot be \

@@ -149,7 +149,7 @@ pub(crate) async fn loaded(
         .fold(0.0, f64::max);
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     println!(
-        "  {} times shown anew, {gap:.0} ms apart at most; {:.0} MiB before, {:.0} MiB after",
+        "  {} times shown again, {gap:.0} ms apart at most; {:.0} MiB before, {:.0} MiB after",
         times.len(),
         mib(before),
         mib(browser.page_memory()?)

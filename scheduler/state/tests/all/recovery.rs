@@ -21,7 +21,7 @@ use berth_domain::reality::Unknown;
 use berth_domain::recovery::{
     Cause, Fate, GENERATION_JUMP, JUMP, ReportedGuest, SETTLED_MAX, SettledVm,
 };
-use berth_domain::refusal::Refusal;
+use berth_domain::refusal::{Code, Refusal};
 use berth_domain::version::ServiceVersion;
 use berth_domain::vm::State as VmState;
 use berth_state::apply::RECOVERING;
@@ -338,7 +338,11 @@ fn requests_from_before_are_refused() {
         (Uuid::nil(), "OPERATION_NOT_FOUND"),
     ] {
         let why = recovering.state.unknown_operation(OperationId(id));
-        assert_eq!(why.reason, expected, "{id}");
+        assert_eq!(
+            (why.code, why.reason.as_str()),
+            (Code::NotFound, expected),
+            "{id}"
+        );
     }
     let never = World::with_hosts(1).state;
     let why = never.unknown_operation(OperationId(made_at(began_at).id.0));
