@@ -544,6 +544,37 @@ fn what_agents_measure_is_shown() {
     assert!(!ended.contains("data-again"), "{ended}");
 }
 
+/// Goal: views that wait for an agent which hangs are limited, those beyond the limit say so at once and do not say
+/// that an agent did not answer, and no other view waits for them.
+#[test]
+fn views_of_an_agent_that_hangs_are_limited() {
+    let mut cluster = two_hosts(1);
+    let page = cluster.schedulers[0].page().to_owned();
+    let _ = shows(&page, "/vms/a/console", "<pre class=\"console\"");
+    cluster.agents[0].signal(Signal::STOP);
+    let views: Vec<_> = std::thread::scope(|scope| {
+        let waiting: Vec<_> = (0..40)
+            .map(|_| scope.spawn(|| get(&page, "/vms/a/console")))
+            .collect();
+        for path in ["/", "/hosts", "/vms", "/vms/a", "/audit"] {
+            assert_eq!(get(&page, path).status, 200, "{path}");
+        }
+        waiting
+            .into_iter()
+            .map(|view| view.join().expect("a view"))
+            .collect()
+    });
+    let is_limited = |view: &&Response| view.body.contains("too many views wait for agents");
+    let limited: Vec<&Response> = views.iter().filter(is_limited).collect();
+    let count = limited.len();
+    assert!(count > 0 && count < views.len(), "{count}");
+    for view in limited {
+        assert_eq!(view.status, 503, "{view:?}");
+    }
+    cluster.agents[0].signal(Signal::CONT);
+    let _ = shows(&page, "/vms/a/console", "<pre class=\"console\"");
+}
+
 /// Goal: a conductor that hangs delays no action that another one can carry out, whichever of them it is; where
 /// all hang nothing is done, and the answer says so.
 #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use berth_domain::refusal::{Code, Refusal};
 use berth_page::console::Console;
 use berth_page::{Measured, Route};
-use berth_process::bounds::{Bounds, Caller as Bound, Key, Permit, Resource};
+use berth_process::bounds::{Bounds, Caller as Bound, Key, Permit, Resource, Scope};
 use berth_proto::conductor::v1 as wire;
 use berth_proto::scheduler::v1 as scheduler;
 use berth_proto::scheduler::v1::scheduler_service_server::SchedulerService as _;
@@ -111,13 +111,16 @@ impl<'a> Guests<'a> {
     fn permit(&self) -> Result<Permit, Status> {
         let permit = self.calls.acquire(Resource::Watches, 1);
         permit.map_err(|refused| {
-            let message = format!(
-                "{} has as many views open as may wait for agents at a time; others of this kind go on",
-                self.conductors.principal()
-            );
+            let owner = match refused.scope {
+                Scope::Caller => refused.caller.as_str(),
+                Scope::Tier(tier) => tier.as_str(),
+            };
+            let bound = refused.bound;
+            let message = format!("too many views wait for agents: {bound} of {owner} at most");
             let refusal = Refusal::new(Code::ResourceExhausted, "TOO_MANY_CALLS", message);
-            self.calls.log(&refused.to_status());
-            to_status(&refusal.with_hint("close some of them; an agent that hangs holds each for 5 s"))
+            let status = to_status(&refusal.with_hint("load the page again in a few seconds"));
+            self.calls.log(&status);
+            status
         })
     }
 
