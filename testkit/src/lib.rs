@@ -13,6 +13,7 @@
 //! | `browser` | Debian's Chromium, driven |
 //! | `fit` | random hosts and guests, and a solver that tries every assignment |
 //! | `ganeti` | random Ganeti clusters, and Debian's htools where they are installed |
+//! | `guests` | claims for guests, made and given back over gRPC by hand |
 //! | `power` | a disk whose power can be cut |
 //! | `replication` | a small replicated machine, and a group of members that runs it |
 //! | `selection` | hosts of any shape, guests and claims for the choice of a host |
@@ -25,6 +26,8 @@ pub mod browser;
 pub mod fit;
 #[cfg(feature = "ganeti")]
 pub mod ganeti;
+#[cfg(feature = "guests")]
+pub mod guests;
 #[cfg(feature = "power")]
 pub mod power;
 #[cfg(feature = "replication")]

@@ -151,6 +151,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         TESTKIT,
         &[
             "berth-domain",
+            "berth-proto",
             "berth-selection",
             "berth-ganeti",
             "berth-state",

@@ -81,7 +81,7 @@ fn check_replaced(path: &Path, since: &Path) -> Result<(), Refusal> {
     };
     let is_followed = (there.dev(), there.ino()) == (followed.dev(), followed.ino());
     // What is no backup is replaced as any file.
-    let is_full = || backup::summary(path).is_ok_and(|summary| summary.header.after.is_none());
+    let is_full = || backup::open(path).is_ok_and(|reader| reader.header().after.is_none());
     if !is_followed && (!there.is_file() || !is_full()) {
         return Ok(());
     }

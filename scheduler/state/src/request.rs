@@ -298,7 +298,7 @@ impl State {
             return Refusal::not_found("operation", id);
         }
         Refusal::new(
-            // Whoever follows it ends, as with one that is forgotten.
+            // Who follows it ends, as with one that is forgotten.
             Code::NotFound,
             CLUSTER_RESTORED,
             format!(

@@ -13,7 +13,7 @@ use berth_proto::cluster::v1::member::Role;
 use berth_proto::cluster::v1::{GetClusterStatusRequest, GetClusterStatusResponse};
 use berth_proto::host::v1::host_service_client::HostServiceClient;
 use berth_proto::scheduler::v1::scheduler_service_client::SchedulerServiceClient;
-use berth_tests::measure::guests::{self, Scheduled};
+use berth_testkit::guests::{self, Scheduled};
 use berth_tests::measure::ports::free_ports;
 use tokio::task::JoinSet;
 use uuid::Uuid;

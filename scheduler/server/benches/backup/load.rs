@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use berth_proto::scheduler::v1::scheduler_service_client::SchedulerServiceClient;
+use berth_testkit::guests::{self, Scheduled};
 use tokio::task::JoinSet;
 use tonic::transport::Channel;
 use uuid::Uuid;
@@ -12,7 +13,6 @@ use uuid::Uuid;
 use crate::fault::Outcome;
 use crate::figures::Figures;
 use crate::group::Group;
-use crate::guests::{self, Scheduled};
 
 /// How many claims wait for a response at most; others fail.
 const WAITING_MAX: usize = 5_000;
@@ -160,7 +160,7 @@ fn count((figures, guests): &mut (Figures, Vec<Scheduled>), outcome: Claim) {
 }
 
 async fn claim(channel: Channel, vm: String, due: Instant) -> Claim {
-    let request = guests::request(&vm, FLAVOR);
+    let request = guests::request(&vm, FLAVOR, None);
     let response = SchedulerServiceClient::new(channel)
         .schedule_vm(request)
         .await?;

@@ -21,8 +21,6 @@ mod fault;
 mod figures;
 mod files;
 mod group;
-#[path = "../common/guests.rs"]
-mod guests;
 mod load;
 #[path = "../common/member.rs"]
 mod member;

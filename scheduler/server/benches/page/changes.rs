@@ -10,12 +10,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use berth_proto::scheduler::v1::ListFlavorsRequest;
 use berth_proto::scheduler::v1::scheduler_service_client::SchedulerServiceClient;
 use berth_testkit::browser::Browser;
+use berth_testkit::guests::{self, Scheduled};
 use tokio::task::JoinSet;
 use tonic::transport::Channel;
 use uuid::Uuid;
 
 use crate::fault::{Outcome, fault};
-use crate::guests::{self, Scheduled};
 use crate::times::Times;
 
 /// The flavor of the claims: two CPUs of their own.
@@ -59,12 +59,11 @@ fn now_ms() -> f64 {
 }
 
 async fn claim(channel: Channel, vm: String, host: Option<String>) -> Outcome<Scheduled> {
-    let mut request = guests::request(&vm, FLAVOR);
-    request.requested_host = host.unwrap_or_default();
+    let request = guests::request(&vm, FLAVOR, host);
     let response = SchedulerServiceClient::new(channel)
         .schedule_vm(request)
         .await?;
-    guests::scheduled(vm, response.into_inner())
+    Ok(guests::scheduled(vm, response.into_inner())?)
 }
 
 /// Returns a revision that is no older than whatever was answered before.

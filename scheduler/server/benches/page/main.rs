@@ -14,8 +14,6 @@
 mod changes;
 #[path = "../common/fault.rs"]
 mod fault;
-#[path = "../common/guests.rs"]
-mod guests;
 #[path = "../common/member.rs"]
 mod member;
 mod painted;
