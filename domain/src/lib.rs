@@ -9,6 +9,7 @@
 //! | [`cpu_set`], [`cell_id`], [`topology`], [`pci`] | a host's CPUs, cells, sockets, pages, PCI functions |
 //! | [`pmem`] | namespaces of persistent memory and their labels |
 //! | [`flavor`], [`image`], [`instance`], [`cpu_shape`] | what a guest requires |
+//! | [`first_boot`] | what a guest is given for its first boot |
 //! | [`platform`] | architectures, types of hypervisors |
 //! | [`numa`], [`assignment`] | the fit of guest cells to host cells, and its result |
 //! | [`resource`], [`standard`] | resource classes and traits, and their standard names |
@@ -52,6 +53,7 @@ pub mod event;
 pub mod fault;
 pub mod fence;
 pub mod field_fault;
+pub mod first_boot;
 pub mod flavor;
 pub mod grant;
 pub mod hint;
