@@ -14,7 +14,7 @@ use berth_domain::ownership::ProjectName;
 use berth_domain::reality::Absence;
 use berth_domain::transfer::TransferOverrides;
 use berth_domain::version::Feature;
-use berth_domain::vm::{Disk, DiskFormat, Nic, RestartPolicy, Vm};
+use berth_domain::vm::{Disk, DiskFormat, Nic, RestartPolicy, SEED_BYTES, Vm};
 use berth_proto::conductor::v1::{
     CreateVmRequest, DeleteVmRequest, MigrateVmRequest, ReadConsoleRequest,
 };
@@ -165,6 +165,7 @@ fn template(options: &VmCreate) -> anyhow::Result<wire::VmTemplate> {
         image: Some(disk.image.clone()),
         format: wire::disk::Format::from(disk.format).into(),
         size_gib: disk.size_gib,
+        seed: false,
     });
     let nics = options.nics.iter();
     Ok(wire::VmTemplate {
@@ -189,6 +190,7 @@ fn template(options: &VmCreate) -> anyhow::Result<wire::VmTemplate> {
         volumes: Vec::new(),
         project: options.project.to_wire(),
         restart_policy: write_restart(&options.restart.apply_to(&RestartPolicy::default())),
+        first_boot: None,
     })
 }
 
@@ -434,6 +436,9 @@ fn with_task(vm: &Vm, task: &str) -> serde_json::Result<serde_json::Value> {
 
 /// Returns a disk as one line.
 fn disk_line(disk: &Disk) -> String {
+    if disk.is_seed {
+        return format!("{} MiB, the seed of the first boot", SEED_BYTES >> 20);
+    }
     match &disk.image {
         Some(image) => {
             let format = match disk.format {

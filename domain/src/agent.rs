@@ -3,10 +3,13 @@
 //! Not the wire: see the `berth.agent.v1` package. The conductor's sagas, the agents and the
 //! simulator all speak these types.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::claim::Claim;
 use crate::cpu_set::CpuSet;
+use crate::first_boot::FirstBoot;
 use crate::id::{ClaimId, Epoch, Incarnation, MigrationId, OperationId, VmUid};
 use crate::instance::VcpuId;
 use crate::migration::MigrateData;
@@ -46,6 +49,9 @@ pub enum Call {
         spec: VmSpec,
         /// The claim it runs on.
         claim: Claim,
+        /// What it is given for its first boot, if its specification has a seed.
+        #[serde(skip)]
+        first_boot: Option<Arc<FirstBoot>>,
     },
     /// Stops the guest and takes it away with its disks. Idempotent: succeeds without effect when
     /// repeated or unknown.

@@ -124,6 +124,9 @@ impl ServiceVersion {
     /// From here on a cluster can recover: agents report all of their guests then.
     pub const RECOVERY: Self = Self(4);
 
+    /// From here on guests are given user-data, a network configuration and SSH keys for their first boot.
+    pub const FIRST_BOOT: Self = Self(4);
+
     /// Returns the version of a number on the wire; without one it is the oldest.
     #[must_use]
     pub fn from_wire(number: u32) -> Self {
@@ -177,6 +180,8 @@ pub enum Feature {
     RestartPolicy,
     /// Setting when members that do not answer are removed.
     DeadMemberPolicy,
+    /// Giving a guest something for its first boot.
+    FirstBoot,
 }
 
 /// Who must be new enough for a feature.
@@ -194,7 +199,7 @@ pub enum Scope {
 
 impl Feature {
     /// All of them, in the order in which they are documented.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::NumaLiveMigration,
         Self::SocketPolicy,
         Self::MixedCpus,
@@ -210,6 +215,7 @@ impl Feature {
         Self::CpuPolicy,
         Self::RestartPolicy,
         Self::DeadMemberPolicy,
+        Self::FirstBoot,
     ];
 
     /// Returns what people call it.
@@ -231,6 +237,7 @@ impl Feature {
             Self::CpuPolicy => "policy of shared CPUs",
             Self::RestartPolicy => "restart policy of a VM",
             Self::DeadMemberPolicy => "policy of members that do not answer",
+            Self::FirstBoot => "user-data, network configuration and SSH keys of a new guest",
         }
     }
 
@@ -252,6 +259,7 @@ impl Feature {
             Self::CpuPolicy => ServiceVersion::CPU_POLICY,
             Self::RestartPolicy => ServiceVersion::RESTART_POLICY,
             Self::DeadMemberPolicy => ServiceVersion::DEAD_MEMBER_POLICY,
+            Self::FirstBoot => ServiceVersion::FIRST_BOOT,
         }
     }
 
@@ -263,7 +271,7 @@ impl Feature {
             | Self::DiskCopy
             | Self::PmemLiveMigration
             | Self::DiskFetch => Scope::Pair,
-            Self::SocketPolicy | Self::MixedCpus | Self::VmPower => Scope::Host,
+            Self::SocketPolicy | Self::MixedCpus | Self::VmPower | Self::FirstBoot => Scope::Host,
             Self::SchedulingHints | Self::Projects => Scope::Conductor,
             Self::FinalizeUpgrade
             | Self::MemoryPolicy

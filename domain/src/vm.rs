@@ -38,9 +38,12 @@ pub use rules::{DISKS_MAX, FILE_NAME_LENGTH_MAX, NICS_MAX, check_image_name};
 pub use trouble::{Absence, Trouble};
 pub use volumes::{AttachedAs, VOLUMES_MAX, VolumeAttachment, requirements_of};
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::cpu_shape::CpuShape;
+use crate::first_boot::FirstBoot;
 use crate::flavor::Flavor;
 use crate::id::{ClaimId, Generation, OperationId, TimeMs, VmUid};
 use crate::image::ImageProperties;
@@ -84,8 +87,33 @@ pub struct Disk {
     pub image: Option<String>,
     /// The format of the image.
     pub format: DiskFormat,
-    /// The size of the disk in GiB, counted as `DISK_GB`.
+    /// The size of the disk in GiB, counted as `DISK_GB`; 0 for a seed.
     pub size_gib: u64,
+    /// Whether it is the seed: the disk from which the guest reads what it was given for its first boot.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_seed: bool,
+}
+
+/// The size of a seed in bytes.
+pub const SEED_BYTES: u64 = 2 << 20;
+
+impl Disk {
+    /// The seed. It is a disk of its own, so that it goes wherever the guest's disks go.
+    pub const SEED: Self = Self {
+        image: None,
+        format: DiskFormat::Raw,
+        size_gib: 0,
+        is_seed: true,
+    };
+
+    /// Returns its size in bytes.
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        match self.is_seed {
+            true => SEED_BYTES,
+            false => self.size_gib.saturating_mul(1 << 30),
+        }
+    }
 }
 
 /// A network interface of a guest.
@@ -155,6 +183,12 @@ impl VmSpec {
     #[must_use]
     pub fn is_exact(&self) -> bool {
         self.topology.is_some() || !self.pci.is_empty()
+    }
+
+    /// Returns whether the guest was given something for its first boot.
+    #[must_use]
+    pub fn has_seed(&self) -> bool {
+        self.disks.iter().any(|disk| disk.is_seed)
     }
 
     /// Returns the persistent memory that the guest requests.
@@ -370,16 +404,22 @@ pub struct Vm {
     /// Its project and its creator.
     #[serde(flatten)]
     pub ownership: Ownership,
+    /// What the guest is given for its first boot, as long as that lasts. May hold secrets: it is in no
+    /// response but to the conductor that carries the boot out.
+    #[serde(skip)]
+    pub first_boot: Option<Arc<FirstBoot>>,
 }
 
 impl Vm {
-    /// Forgets a trouble that is none any more: of another claim, or of a VM that is not to run; and
-    /// that restarts were used up, of one that runs.
+    /// Forgets a trouble that is none any more: of another claim, or of a VM that is not to run; that
+    /// restarts were used up, of one that runs; and what the guest was given for its first boot, of one
+    /// that has begun it or never will.
     pub fn settle(&mut self) {
         let (state, claim) = (self.state, self.claim);
         self.trouble
             .take_if(|trouble| state != State::Active || claim != Some(trouble.claim));
         self.restarts.gave_up_at.take_if(|_| state == State::Active);
+        self.first_boot.take_if(|_| state != State::Building);
     }
 }
 

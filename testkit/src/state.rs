@@ -16,6 +16,7 @@ use berth_domain::audit::RequestSummary;
 use berth_domain::claim::{self, Claim, Owner};
 use berth_domain::constraint::{self, Demand};
 use berth_domain::cpu_set::CpuSet;
+use berth_domain::first_boot::FirstBoot;
 use berth_domain::flavor::Flavor;
 use berth_domain::host::HostReport;
 use berth_domain::id::{
@@ -504,6 +505,7 @@ impl World {
             lease,
             project: None,
             restart: RestartPolicy::default(),
+            first_boot: spec.has_seed().then(|| Arc::new(first_boot())),
         })?;
         Ok(operation)
     }
@@ -687,3 +689,18 @@ pub fn request(number: u64, payload_hash: u128) -> RequestKey {
 pub fn nowhere() -> Assignment {
     Assignment::default()
 }
+
+/// Returns what a guest is given for its first boot, with a word that no other test data has.
+#[must_use]
+pub fn first_boot() -> FirstBoot {
+    FirstBoot {
+        user_data: format!("#cloud-config\npassword: {FIRST_BOOT_SECRET}\n").into_bytes(),
+        network_config: format!("# {FIRST_BOOT_SECRET}\nversion: 2\n"),
+        ssh_keys: vec![format!(
+            "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5 {FIRST_BOOT_SECRET}"
+        )],
+    }
+}
+
+/// What is in every part of [`first_boot`].
+pub const FIRST_BOOT_SECRET: &str = "quetzalcoatlus";

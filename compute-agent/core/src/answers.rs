@@ -364,6 +364,11 @@ impl Agent {
                 precondition("DISK_MISSING", message)
                     .with_hint("bring the file back, or rebuild or delete the VM")
             }
+            Error::SeedMissing { .. } => {
+                let message = format!("host {}: {error}", self.facts.host);
+                precondition("DISK_MISSING", message)
+                    .with_hint("bring the file back, or delete the VM: what was on it is not kept")
+            }
             Error::ImageExists { .. } => {
                 let message = format!("host {}: {error}", self.facts.host);
                 Refusal::new(Code::AlreadyExists, "IMAGE_EXISTS", message)

@@ -1,9 +1,11 @@
 //! What each call leads to, once its turn has come.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use berth_domain::agent::{Call, DestinationCheck, DomainState, Fence, FitVerdict, Reply};
 use berth_domain::claim::Claim;
+use berth_domain::first_boot::FirstBoot;
 use berth_domain::flavor;
 use berth_domain::id::{MigrationId, VmUid};
 use berth_domain::migration::MigrateData;
@@ -22,11 +24,30 @@ use super::guests::{Guest, Phase, Transfer};
 
 pub(super) type Started = Result<Start, Refusal>;
 
+/// A VM that is to be started here for the first time.
+struct NewVm {
+    name: VmName,
+    spec: VmSpec,
+    first_boot: Option<Arc<FirstBoot>>,
+}
+
 impl Agent {
     pub(super) fn start(&mut self, pending: Pending) -> Start {
         let fence = pending.fence;
         let started = match pending.call {
-            Call::SpawnVm { vm, spec, claim } => self.spawn(&fence, vm, spec, &claim),
+            Call::SpawnVm {
+                vm,
+                spec,
+                claim,
+                first_boot,
+            } => {
+                let vm = NewVm {
+                    name: vm,
+                    spec,
+                    first_boot,
+                };
+                self.spawn(&fence, vm, &claim)
+            }
             Call::DestroyVm => self.destroy(fence.vm),
             Call::GetDomain => unreachable!("queries are not queued"),
             Call::CheckCanLiveMigrateDestination { .. } => self.check_destination(fence.vm),
@@ -126,12 +147,22 @@ impl Agent {
         Ok(Start::Work(Work::ConductorOrder, request))
     }
 
-    fn spawn(&mut self, fence: &Fence, vm: VmName, spec: VmSpec, claim: &Claim) -> Started {
+    fn spawn(&mut self, fence: &Fence, vm: NewVm, claim: &Claim) -> Started {
+        let NewVm {
+            name: vm,
+            spec,
+            first_boot,
+        } = vm;
         if self.fences.of(fence.vm).destroyed {
             return Err(late("the guest was to be destroyed here after this call"));
         }
         self.is_here(claim)?;
         is_sound(&spec)?;
+        if spec.has_seed() && first_boot.is_none() {
+            let message = format!("VM {vm} has a seed, and the call does not say what is on it");
+            let refusal = Refusal::new(Code::InvalidArgument, "FIRST_BOOT_MISSING", message);
+            return Err(refusal.with_hint("upgrade the conductor"));
+        }
         if let Some(guest) = self.guests.get(&fence.vm)
             && guest.phase != Phase::Starting
         {
@@ -152,9 +183,14 @@ impl Agent {
             assignment: self.at_present(&claim.assignment),
             shared_cpus: self.facts.topology.shared(),
             volumes: Vec::new(),
+            first_boot: None,
         };
         self.is_free(&domain)?;
         self.insert(domain.clone(), Phase::Starting);
+        let domain = DomainSpec {
+            first_boot,
+            ..domain
+        };
         Ok(Start::Work(Work::Spawn, Request::Create(Box::new(domain))))
     }
 
@@ -262,6 +298,7 @@ impl Agent {
             assignment: assignment.unwrap_or_default(),
             shared_cpus: self.facts.topology.shared(),
             volumes: Vec::new(),
+            first_boot: None,
         };
         if domain.claim.is_some() {
             self.is_free(&domain)?;
@@ -508,7 +545,7 @@ fn copies(spec: &VmSpec, is_shared: bool) -> Vec<DiskCopy> {
     disks
         .map(|(index, disk)| DiskCopy {
             index,
-            virtual_bytes: disk.size_gib.saturating_mul(1 << 30),
+            virtual_bytes: disk.size_bytes(),
         })
         .collect()
 }

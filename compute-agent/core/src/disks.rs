@@ -58,6 +58,7 @@ impl Agent {
             assignment: claim.assignment.clone(),
             shared_cpus: self.facts.topology.shared(),
             volumes: Vec::new(),
+            first_boot: None,
         };
         let fetch = Fetch {
             domain,

@@ -197,6 +197,7 @@ impl Agent {
             assignment: Assignment::default(),
             shared_cpus: CpuSet::new(),
             volumes: Vec::new(),
+            first_boot: None,
         };
         let request = Request::CopyDisk {
             domain: Box::new(domain),
@@ -244,6 +245,7 @@ impl Agent {
             assignment: self.at_present(&claim.assignment),
             shared_cpus: self.facts.topology.shared(),
             volumes: Vec::new(),
+            first_boot: None,
         }
     }
 

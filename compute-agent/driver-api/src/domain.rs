@@ -6,9 +6,11 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use berth_domain::agent::DomainState;
 use berth_domain::cpu_set::CpuSet;
+use berth_domain::first_boot::FirstBoot;
 use berth_domain::id::{ClaimId, Epoch, OperationId, VmUid};
 use berth_domain::instance::VcpuId;
 use berth_domain::name::{VmName, VolumeId};
@@ -41,6 +43,10 @@ pub struct DomainSpec {
     /// host's agent when the guest is started: devices are numbered anew when a host is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<VolumeDevice>,
+    /// What is written on its seed. Only where its disks are made, and not stored with the domain: the
+    /// disk has it.
+    #[serde(skip)]
+    pub first_boot: Option<Arc<FirstBoot>>,
 }
 
 /// How a guest ended that does not run any more.
@@ -69,6 +75,16 @@ pub struct VolumeDevice {
 }
 
 impl DomainSpec {
+    /// Returns the error for a disk that is not where it should be.
+    #[must_use]
+    pub fn disk_missing(&self, index: usize, path: PathBuf) -> Error {
+        let vm = self.uid;
+        match self.spec.disks.get(index).is_some_and(|disk| disk.is_seed) {
+            true => Error::SeedMissing { vm, path },
+            false => Error::DiskMissing { vm, index, path },
+        }
+    }
+
     /// Checks that there is a device for each of the guest's volumes, and no other.
     ///
     /// # Errors

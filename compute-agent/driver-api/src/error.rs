@@ -58,6 +58,14 @@ pub enum Error {
         /// Where it was looked for.
         path: PathBuf,
     },
+    /// The seed of a guest is needed, and is not there.
+    #[error("the seed of guest {vm} is not there: {}", .path.display())]
+    SeedMissing {
+        /// The guest.
+        vm: VmUid,
+        /// Where it was looked for.
+        path: PathBuf,
+    },
     /// An image was to be made under a name that another has.
     #[error("there is an image {image:?} already")]
     ImageExists {
@@ -155,6 +163,7 @@ impl Error {
             | Self::Refused { .. }
             | Self::Aborted { .. }
             | Self::DiskMissing { .. }
+            | Self::SeedMissing { .. }
             | Self::ImageExists { .. }
             | Self::ImageRefused { .. }
             | Self::NoSpace { .. }

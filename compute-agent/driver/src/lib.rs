@@ -13,6 +13,7 @@
 //! | [`xml`] | a guest as libvirt's domain XML, pure |
 //! | [`disks`] | the disks of guests that are off, on their way between hosts |
 //! | [`image`] | what the file of an image or a disk has to be before a program opens it |
+//! | [`seed`] | the disk from which a guest reads what it was given for its first boot |
 //! | `conformance` | the conformance suite of every driver |
 
 pub mod arrivals;
@@ -23,6 +24,7 @@ pub mod driver;
 pub mod image;
 pub mod libvirt;
 pub mod perform;
+pub mod seed;
 pub mod sim;
 pub mod xml;
 

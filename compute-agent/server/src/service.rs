@@ -168,6 +168,7 @@ fn refusal(error: &Error) -> Refusal {
         | Error::WrongState { .. }
         | Error::Refused { .. }
         | Error::DiskMissing { .. }
+        | Error::SeedMissing { .. }
         | Error::ImageExists { .. }
         | Error::ImageRefused { .. }
         | Error::NoSpace { .. }

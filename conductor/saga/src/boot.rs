@@ -27,6 +27,7 @@ impl Script for Boot {
             vm: facts.vm.name.clone(),
             spec: facts.vm.spec.clone(),
             claim: claim.clone(),
+            first_boot: facts.vm.first_boot.clone(),
         };
         Ok((claim.host.clone(), call).into())
     }

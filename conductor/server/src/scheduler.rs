@@ -9,11 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use berth_domain::claim::Claim;
+use berth_domain::first_boot::FirstBoot;
 use berth_domain::host::Host;
 use berth_domain::id::{Epoch, MigrationId, OperationId};
 use berth_domain::migration::Migration;
 use berth_domain::name::{HostName, ServiceName, VmName};
-use berth_domain::operation::Operation;
+use berth_domain::operation::{Kind, Operation};
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::service::Service;
 use berth_domain::version::ServiceVersion;
@@ -491,6 +492,18 @@ impl Scheduler {
         self.read_granted(answer.operation, answer.grant)
     }
 
+    /// Returns what the guest of a boot is given for it; only for the holder of its lease.
+    async fn first_boot(&self, operation: OperationId) -> Result<Option<Arc<FirstBoot>>, Refusal> {
+        let request = GetOperationRequest {
+            name: operation.resource_name(),
+            ..GetOperationRequest::default()
+        };
+        let answer = read!(self, OperationServiceClient.get_operation, request);
+        let first_boot = answer.map_err(refusal)?.first_boot;
+        let first_boot = field::optional(first_boot, "first_boot").map_err(unreadable)?;
+        Ok(first_boot.map(Arc::new))
+    }
+
     /// Waits until an operation has ended, not for long, and returns it as it is then.
     pub(crate) async fn wait_for(&self, operation: OperationId) -> Result<Operation, Refusal> {
         let request = WaitOperationRequest {
@@ -588,6 +601,10 @@ impl Scheduler {
         claims: Vec<Claim>,
         migration: Option<Migration>,
     ) -> Result<Facts, Refusal> {
+        let mut vm = vm;
+        if operation.kind == Kind::Boot && vm.spec.has_seed() {
+            vm.first_boot = self.first_boot(operation.id).await?;
+        }
         let claims: BTreeMap<_, _> = claims.into_iter().map(|c| (c.id, c)).collect();
         let claim = operation.claim.and_then(|id| claims.get(&id)).cloned();
         let mut facts = Facts {

@@ -150,6 +150,7 @@ impl ConductorService for ConductorApi {
             && let Some(template) = &mut request.template
         {
             template.project.clear();
+            template.first_boot = None;
         }
         let command = ScheduleVmRequest {
             vm: request.vm,

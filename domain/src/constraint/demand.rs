@@ -48,6 +48,8 @@ pub struct Demand {
     pub aggregate_specs: AggregateSpecs,
     /// What kind of machine its image requests.
     pub platform: PlatformDemand,
+    /// Whether it was given something for its first boot.
+    pub has_seed: bool,
 }
 
 /// Where a volume of a guest is.
@@ -161,6 +163,7 @@ impl Demand {
             .map_err(|faults| fault::refusal("vm", &faults))?;
         let mut demand = Self::new(requirements);
         demand.zone = spec.hints.availability_zone.clone();
+        demand.has_seed = spec.has_seed();
         Ok(demand)
     }
 
@@ -211,6 +214,7 @@ impl Demand {
             zone: None,
             aggregate_specs: requirements.aggregate_specs,
             platform: requirements.platform,
+            has_seed: false,
         }
     }
 }

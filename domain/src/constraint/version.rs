@@ -27,6 +27,7 @@ pub fn check(view: &HostView, demand: &Demand) -> Result<(), Violation> {
         ),
         // An older one would start the guest without them.
         (Feature::Volumes, !demand.volumes.is_empty()),
+        (Feature::FirstBoot, demand.has_seed),
     ];
     for (feature, is_needed) in features {
         if is_needed {

@@ -55,10 +55,11 @@ impl VmSpec {
         if images.is_empty() {
             return Ok(self.clone());
         }
-        if images.len() != self.disks.len() {
+        // What is on the seed stays.
+        let disks = self.disks.iter().filter(|disk| !disk.is_seed).count();
+        if images.len() != disks {
             let rule = format!(
-                "there must be one for each of the {} disks of the VM, or none at all",
-                self.disks.len()
+                "there must be one for each of the {disks} disks of the VM, or none at all"
             );
             return Err(vec![Fault::new("images", images.len(), rule)]);
         }
@@ -113,22 +114,27 @@ impl VmSpec {
 
     fn check_disks(&self, faults: &mut Vec<Fault>) {
         if self.disks.len() > DISKS_MAX {
-            let rule = format!("at most {DISKS_MAX} are allowed");
+            let seed = if self.has_seed() {
+                ", its seed among them"
+            } else {
+                ""
+            };
+            let rule = format!("at most {DISKS_MAX} are allowed{seed}");
             faults.push(Fault::new("disks", self.disks.len(), rule));
         }
-        for (
-            index,
-            Disk {
-                image, size_gib, ..
-            },
-        ) in self.disks.iter().enumerate()
-        {
-            if let Some(image) = image {
+        for (index, disk) in self.disks.iter().enumerate() {
+            if let Some(image) = &disk.image {
                 check_file(&format!("disks[{index}].image"), image, faults);
             }
-            if *size_gib == 0 {
+            if disk.is_seed {
+                let is_last = index + 1 == self.disks.len();
+                if *disk != Disk::SEED || !is_last {
+                    let rule = "must be the last disk, without a size and an image";
+                    faults.push(Fault::new(format!("disks[{index}].seed"), true, rule));
+                }
+            } else if disk.size_gib == 0 {
                 let field = format!("disks[{index}].size_gib");
-                faults.push(Fault::new(field, size_gib, "must be at least 1"));
+                faults.push(Fault::new(field, 0, "must be at least 1"));
             }
         }
         let sum: u128 = self.disks.iter().map(|d| u128::from(d.size_gib)).sum();
@@ -257,6 +263,7 @@ mod tests {
             image: image.map(str::to_owned),
             format: DiskFormat::Qcow2,
             size_gib,
+            is_seed: false,
         }
     }
 
@@ -328,6 +335,13 @@ mod tests {
         check(|s| s.disks[1].size_gib = 3, &["disks"]);
         check(|s| s.disks[0].size_gib = 0, &["disks[0].size_gib"]);
         check(|s| s.disks[0].size_gib = u64::MAX, &["disks"]);
+        check(|s| s.disks.push(Disk::SEED), &[]);
+        check(|s| s.disks.insert(0, Disk::SEED), &["disks[0].seed"]);
+        check(|s| s.disks[1].is_seed = true, &["disks[1].seed"]);
+        check(
+            |s| s.disks.extend([Disk::SEED, Disk::SEED]),
+            &["disks[2].seed"],
+        );
         for name in ["", "../x", "a/b", ".hidden", "a\nb", "a\\b"] {
             check(
                 |s| s.disks[0].image = Some(name.to_owned()),

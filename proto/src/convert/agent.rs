@@ -3,6 +3,8 @@
 //! Every call of [`Call`] has an RPC of its own. [`Request`] is the call as the message of its
 //! RPC; on the other side each of these messages reads as a [`FencedCall`].
 
+use std::sync::Arc;
+
 use berth_domain::agent::{
     Call, DestinationCheck, DiskSource, DomainState, DomainStatus, Fence, FetchDisks, FitVerdict,
     Reply, Side,
@@ -92,11 +94,17 @@ impl From<&FencedCall> for Request {
             ..fence.into()
         });
         match call {
-            Call::SpawnVm { vm, spec, claim } => Self::SpawnVm(Box::new(v1::SpawnVmRequest {
+            Call::SpawnVm {
+                vm,
+                spec,
+                claim,
+                first_boot,
+            } => Self::SpawnVm(Box::new(v1::SpawnVmRequest {
                 fence,
                 vm: vm.resource_name(),
                 spec: Some(spec.into()),
                 claim: Some(claim.into()),
+                first_boot: first_boot.as_deref().map(Into::into),
             })),
             Call::DestroyVm => Self::DestroyVm(v1::DestroyVmRequest { fence }),
             Call::GetDomain => Self::GetDomain(v1::GetDomainRequest { fence }),
@@ -268,6 +276,7 @@ requests! {
         vm: field::name(&wire.vm, "vm")?,
         spec: field::required(wire.spec, "spec")?,
         claim: field::required(wire.claim, "claim")?,
+        first_boot: field::optional(wire.first_boot, "first_boot")?.map(Arc::new),
     };
     DestroyVmRequest => |wire| Call::DestroyVm;
     GetDomainRequest => |wire| Call::GetDomain;

@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use berth_domain::first_boot::{
+    FirstBoot, NETWORK_CONFIG_BYTES_MAX, SSH_KEY_BYTES_MAX, SSH_KEYS_MAX, USER_DATA_BYTES_MAX,
+};
 use berth_domain::image::{ImageProperties, PROPERTIES_MAX};
 use berth_domain::name::{FlavorName, ZoneName};
 use berth_domain::ownership::ProjectName;
@@ -44,6 +47,8 @@ pub struct VmTemplate {
     pub project: Option<ProjectName>,
     /// When it is started again by itself.
     pub restart: RestartPolicy,
+    /// What the guest is given for its first boot.
+    pub first_boot: Option<FirstBoot>,
 }
 
 impl From<&VmTemplate> for v1::VmTemplate {
@@ -59,6 +64,7 @@ impl From<&VmTemplate> for v1::VmTemplate {
             volumes: template.volumes.iter().map(Into::into).collect(),
             project: write_project(template.project.as_ref()),
             restart_policy: restart::write(&template.restart),
+            first_boot: template.first_boot.as_ref().map(Into::into),
         }
     }
 }
@@ -77,6 +83,40 @@ impl TryFrom<v1::VmTemplate> for VmTemplate {
             volumes: field::each(wire.volumes, "volumes", DEVICES_MAX)?,
             project: read_project(&wire.project, "project")?,
             restart: restart::read(wire.restart_policy, "restart_policy")?,
+            first_boot: field::optional(wire.first_boot, "first_boot")?,
+        })
+    }
+}
+
+impl From<&FirstBoot> for v1::FirstBoot {
+    fn from(first_boot: &FirstBoot) -> Self {
+        Self {
+            user_data: first_boot.user_data.clone().into(),
+            network_config: first_boot.network_config.clone(),
+            ssh_keys: first_boot.ssh_keys.clone(),
+        }
+    }
+}
+
+/// An empty one is one too: a guest without anything but its name gets a seed as well.
+impl TryFrom<v1::FirstBoot> for FirstBoot {
+    type Error = Invalid;
+
+    fn try_from(wire: v1::FirstBoot) -> Result<Self, Invalid> {
+        if wire.user_data.len() > USER_DATA_BYTES_MAX {
+            let rule = format!("must have at most {USER_DATA_BYTES_MAX} bytes");
+            return Err(Invalid::new("user_data", rule));
+        }
+        Ok(Self {
+            user_data: wire.user_data.into(),
+            network_config: field::text(
+                wire.network_config,
+                "network_config",
+                NETWORK_CONFIG_BYTES_MAX,
+            )?,
+            ssh_keys: field::each_by(wire.ssh_keys, "ssh_keys", SSH_KEYS_MAX, |key| {
+                field::text(key, "ssh_keys", SSH_KEY_BYTES_MAX)
+            })?,
         })
     }
 }
@@ -211,6 +251,7 @@ impl From<&Disk> for v1::Disk {
             image: disk.image.clone(),
             format: v1::disk::Format::from(disk.format).into(),
             size_gib: disk.size_gib,
+            seed: disk.is_seed,
         }
     }
 }
@@ -224,6 +265,7 @@ impl TryFrom<v1::Disk> for Disk {
             image: wire.image.map(image).transpose()?,
             format: field::choice::<v1::disk::Format, _>(wire.format, "format")?,
             size_gib: wire.size_gib,
+            is_seed: wire.seed,
         })
     }
 }
@@ -316,6 +358,8 @@ impl TryFrom<scheduler::Vm> for Vm {
                 wire.restart_times,
                 wire.restarts_used_up_time,
             )?,
+            // In no record of a VM: rows have it beside the record, responses to whom it concerns.
+            first_boot: None,
         })
     }
 }

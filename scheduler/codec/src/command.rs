@@ -1,5 +1,7 @@
 //! Envelopes with their commands.
 
+use std::sync::Arc;
+
 use berth_domain::id::{Epoch, Generation, OperationId, ProviderId, TimeMs};
 use berth_domain::operation::{Effect, LeaseRequest};
 use berth_domain::pmem::NAMESPACES_MAX;
@@ -351,6 +353,7 @@ fn write(command: &Command) -> envelope::Command {
             lease,
             project,
             restart,
+            first_boot,
         } => Wire::BeginBoot(v1::BeginBoot {
             operation: operation.resource_name(),
             vm: vm.resource_name(),
@@ -361,6 +364,7 @@ fn write(command: &Command) -> envelope::Command {
             lease: write_lease(lease),
             project: ownership::write_project(project.as_ref()),
             restart_policy: restart::write(restart),
+            first_boot: first_boot.as_deref().map(Into::into),
         }),
         Command::SetRestartPolicy { vm, policy } => Wire::SetRestartPolicy(v1::SetRestartPolicy {
             vm: vm.resource_name(),
@@ -829,6 +833,7 @@ fn read(wire: envelope::Command) -> Result<Command, Invalid> {
             lease: read_lease(wire.lease)?,
             project: ownership::read_project(&wire.project, "project")?,
             restart: restart::read(wire.restart_policy, "restart_policy")?,
+            first_boot: field::optional(wire.first_boot, "first_boot")?.map(Arc::new),
         },
         Wire::SetRestartPolicy(wire) => Command::SetRestartPolicy {
             vm: field::name(&wire.vm, "vm")?,

@@ -7,6 +7,7 @@ use berth_domain::id::{Epoch, TimeMs};
 use berth_domain::recovery::{GUESTS_MAX, RecoveredHost};
 use berth_domain::resource::{Custom, ResourceClass, Trait};
 use berth_domain::version::ServiceVersion;
+use berth_domain::vm::Vm;
 use berth_proto::convert::field::{self, Invalid};
 use berth_proto::convert::{ResourceName as _, placement};
 use berth_proto::state::v1;
@@ -66,6 +67,7 @@ pub fn decode_value(value: Bytes) -> Result<Row, CodecError> {
 }
 
 pub(super) fn encode_value(row: &Row) -> Bytes {
+    let mut first_boot = None;
     let wire = match row {
         Row::Header(row) => Wire::Header(write_header(row)),
         Row::Host(row) => Wire::Host((&**row).into()),
@@ -73,7 +75,10 @@ pub(super) fn encode_value(row: &Row) -> Bytes {
         Row::Consumer(row) => Wire::Consumer((&**row).into()),
         Row::Flavor(row) => Wire::Flavor((&**row).into()),
         Row::Service(row) => Wire::Service((&**row).into()),
-        Row::Vm(row) => Wire::Vm((&**row).into()),
+        Row::Vm(row) => {
+            first_boot = row.first_boot.as_deref().map(Into::into);
+            Wire::Vm((&**row).into())
+        }
         Row::Claim(row) => Wire::Claim((&**row).into()),
         Row::Migration(row) => Wire::Migration((&**row).into()),
         Row::Operation(row) => Wire::Operation((&**row).into()),
@@ -90,10 +95,15 @@ pub(super) fn encode_value(row: &Row) -> Bytes {
         Row::RecoveredHost(row) => Wire::RecoveredHost(write_recovered(row)),
         Row::SettledVm(row) => Wire::SettledVm((&**row).into()),
     };
-    v1::Row { row: Some(wire) }.encode_to_vec().into()
+    let wire = v1::Row {
+        row: Some(wire),
+        first_boot,
+    };
+    wire.encode_to_vec().into()
 }
 
 fn read(wire: v1::Row) -> Result<Row, Invalid> {
+    let first_boot = field::optional(wire.first_boot, "first_boot")?.map(Arc::new);
     let wire = wire
         .row
         .ok_or_else(|| Invalid::new("row", "must be one that this build knows"))?;
@@ -104,7 +114,10 @@ fn read(wire: v1::Row) -> Result<Row, Invalid> {
         Wire::Consumer(wire) => Row::Consumer(Arc::new(wire.try_into()?)),
         Wire::Flavor(wire) => Row::Flavor(Arc::new(wire.try_into()?)),
         Wire::Service(wire) => Row::Service(Arc::new(wire.try_into()?)),
-        Wire::Vm(wire) => Row::Vm(Arc::new(wire.try_into()?)),
+        Wire::Vm(wire) => Row::Vm(Arc::new(Vm {
+            first_boot,
+            ..wire.try_into()?
+        })),
         Wire::Claim(wire) => Row::Claim(Arc::new(wire.try_into()?)),
         Wire::Migration(wire) => Row::Migration(Arc::new(wire.try_into()?)),
         Wire::Operation(wire) => Row::Operation(Arc::new(wire.try_into()?)),

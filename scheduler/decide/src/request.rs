@@ -5,6 +5,9 @@
 
 use std::collections::BTreeSet;
 
+use std::sync::Arc;
+
+use berth_domain::first_boot::FirstBoot;
 use berth_domain::id::{ClaimId, Epoch, Generation, MigrationId, OperationId, VmUid};
 use berth_domain::image::ImageProperties;
 use berth_domain::name::{FlavorName, HostName, VmName};
@@ -124,6 +127,8 @@ pub struct ScheduleVm {
     pub project: Option<ProjectName>,
     /// When it is started again by itself.
     pub restart: RestartPolicy,
+    /// What the guest is given for its first boot.
+    pub first_boot: Option<Arc<FirstBoot>>,
 }
 
 /// A VM to be moved.

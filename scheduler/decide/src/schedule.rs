@@ -89,6 +89,7 @@ pub(super) fn vm(
             lease: params.lease.clone(),
             project: params.project.clone(),
             restart: params.restart,
+            first_boot: params.first_boot.clone(),
         },
         choice: Some(choice),
     })
@@ -234,11 +235,17 @@ pub(super) fn held(id: ClaimId, vm: &VmName, owner: Owner, choice: &Choice) -> C
     }
 }
 
-/// Returns the requested spec, with the current flavor and every MAC address filled in.
+/// Returns the requested spec, with the current flavor, every MAC address and the seed filled in.
 fn spec_of(state: &State, params: &ScheduleVm) -> Result<VmSpec, Refusal> {
+    if let Some(first_boot) = &params.first_boot {
+        first_boot
+            .check()
+            .map_err(|faults| fault::refusal("vm", &faults))?;
+    }
+    let seed = params.first_boot.is_some().then_some(Disk::SEED);
     let rest = Rest {
         boot: params.boot.clone(),
-        disks: params.disks.clone(),
+        disks: params.disks.iter().cloned().chain(seed).collect(),
         nics: nics_of(state, params)?,
         image_properties: params.image_properties.clone(),
         hints: params.hints.clone(),

@@ -191,6 +191,7 @@ fn boot(name: &str, number: u128) -> DecisionRequest {
                 image: Some("i".into()),
                 format: DiskFormat::Raw,
                 size_gib: 1,
+                is_seed: false,
             }],
             nics: vec![Nic {
                 bridge: "br0".into(),
@@ -203,6 +204,7 @@ fn boot(name: &str, number: u128) -> DecisionRequest {
             lease: lease(),
             project: None,
             restart: RestartPolicy::default(),
+            first_boot: None,
         }),
     )
 }

@@ -208,8 +208,10 @@ fn boot(command: &Command) -> Option<RecordedDecision> {
         lease,
         project,
         restart,
+        first_boot,
     } = command
     {
+        let disks = spec.disks.iter().filter(|disk| !disk.is_seed);
         let action = Action::ScheduleVm(ScheduleVm {
             operation: *operation,
             vm: vm.clone(),
@@ -217,7 +219,7 @@ fn boot(command: &Command) -> Option<RecordedDecision> {
             claim: claim.id,
             flavor: spec.flavor.name.clone(),
             boot: spec.boot.clone(),
-            disks: spec.disks.clone(),
+            disks: disks.cloned().collect(),
             nics: spec.nics.clone(),
             image_properties: spec.image_properties.clone(),
             hints: spec.hints.clone(),
@@ -226,6 +228,7 @@ fn boot(command: &Command) -> Option<RecordedDecision> {
             lease: lease.clone(),
             project: project.clone(),
             restart: *restart,
+            first_boot: first_boot.clone(),
         });
         let (kind, named) = (Kind::Boot, requested_host.as_ref());
         return Some(RecordedDecision::new(

@@ -69,6 +69,7 @@ fn begin(state: &State, spec: &VmSpec, number: u64) -> Envelope {
         },
         project: None,
         restart: Default::default(),
+        first_boot: None,
     })
 }
 

@@ -5,12 +5,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
+use std::sync::Arc;
 
 use berth_domain::aggregate::{Aggregate, AggregateChange};
 pub use berth_domain::allocation::ConsumerUpdate;
 use berth_domain::audit::RequestSummary;
 use berth_domain::claim::{Claim, ErasureReport};
 use berth_domain::fence;
+use berth_domain::first_boot::FirstBoot;
 use berth_domain::flavor::Flavor;
 use berth_domain::grant::GrantSeed;
 use berth_domain::host::{HostReport, Liveness};
@@ -337,6 +339,8 @@ pub enum Command {
         project: Option<ProjectName>,
         /// When it is started again by itself.
         restart: RestartPolicy,
+        /// What the guest is given for its first boot, if its specification has a seed.
+        first_boot: Option<Arc<FirstBoot>>,
     },
     /// Sets when a VM is started again by itself.
     SetRestartPolicy {

@@ -268,6 +268,7 @@ fn demand(vcpus: u32, memory_mib: u64, specs: &[(&str, &str)], pages: &str) -> D
         zone: None,
         aggregate_specs: Default::default(),
         platform: Default::default(),
+        has_seed: false,
         pmem: Default::default(),
     }
 }

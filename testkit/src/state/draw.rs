@@ -539,12 +539,17 @@ fn begin(world: &mut World, draw: &Draw) -> Option<Command> {
             image: None,
             format: DiskFormat::Raw,
             size_gib: 1,
+            is_seed: false,
         }];
+        if pick[2].is_multiple_of(5) {
+            spec.disks.push(Disk::SEED);
+        }
     }
     let mut claim = world.claim(vm, &spec, host, Owner::Vm);
     if pick[3] > 240 {
         claim.assignment = nowhere();
     }
+    let first_boot = spec.has_seed().then(|| Arc::new(first_boot()));
     Some(Command::BeginBoot {
         operation,
         vm: vm_name(vm),
@@ -555,6 +560,7 @@ fn begin(world: &mut World, draw: &Draw) -> Option<Command> {
         lease,
         project: pick[1].is_multiple_of(3).then(|| project_name("web")),
         restart: restart::policy(pick),
+        first_boot,
     })
 }
 

@@ -32,6 +32,7 @@ pub fn request(wish: &Wish, lease: LeaseRequest, chance: &mut Chance) -> (&'stat
                     image: None,
                     format: DiskFormat::Raw,
                     size_gib: 1,
+                    is_seed: false,
                 }],
                 nics: Vec::new(),
                 image_properties: ImageProperties::default(),
@@ -41,6 +42,7 @@ pub fn request(wish: &Wish, lease: LeaseRequest, chance: &mut Chance) -> (&'stat
                 lease,
                 project: None,
                 restart: RestartPolicy::default(),
+                first_boot: None,
             };
             ("ScheduleVm", Action::ScheduleVm(scheduled))
         }

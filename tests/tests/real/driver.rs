@@ -163,6 +163,7 @@ pub(crate) fn a_guest_with_disk_and_nic_moves_and_answers() {
         image: Some("disk.qcow2".to_owned()),
         format: DiskFormat::Qcow2,
         size_gib: 1,
+        is_seed: false,
     }];
     spec.nics = vec![Nic {
         bridge: "br0".to_owned(),
@@ -286,6 +287,7 @@ pub(crate) fn a_disk_that_is_not_shared_is_copied() {
         image: Some("disk.qcow2".to_owned()),
         format: DiskFormat::Qcow2,
         size_gib: 1,
+        is_seed: false,
     }];
     let guest = sample::domain("copied-guest", 5100, spec, sample::pins(0, &[0], None));
     let moved = DomainSpec {
@@ -394,6 +396,7 @@ pub(crate) fn a_guest_is_stopped_started_copied_and_rebuilt() {
             image: Some(image.to_owned()),
             format: DiskFormat::Qcow2,
             size_gib: 1,
+            is_seed: false,
         }];
         let name = format!("disk-guest-{number}");
         sample::domain(&name, number, spec, sample::pins(0, &[0], None))
@@ -539,6 +542,7 @@ pub(crate) fn the_libvirt_driver_conforms_when_disks_travel() {
             image: image.map(str::to_owned),
             format: DiskFormat::Qcow2,
             size_gib: 1,
+            is_seed: false,
         };
         guest.spec.disks = vec![disk(Some("disk.qcow2")), disk(None)];
         guest

@@ -27,6 +27,7 @@ fn stopped(versions: &[u32]) -> (Rig, Guest) {
         image: None,
         format: DiskFormat::Qcow2,
         size_gib: 1,
+        is_seed: false,
     });
     let h1 = host("h1");
     rig.spawn(&h1, &guest, Assignment::default()).unwrap();

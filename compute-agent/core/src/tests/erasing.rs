@@ -66,6 +66,7 @@ fn domain(n: u128, d: PmemDevice) -> DomainSpec {
         },
         shared_cpus: Default::default(),
         volumes: Vec::new(),
+        first_boot: None,
     }
 }
 fn everything(effects: Vec<Effect>) -> berth_driver::Token {

@@ -46,6 +46,7 @@ pub(super) fn known(number: u128, state: DomainState) -> Known {
             assignment: Assignment::default(),
             shared_cpus: Default::default(),
             volumes: Vec::new(),
+            first_boot: None,
         },
         state,
     }

@@ -123,6 +123,7 @@ impl Guest {
             vm: self.vm.clone(),
             spec: self.spec.clone(),
             claim: self.claim(host, assignment),
+            first_boot: self.spec.has_seed().then(Arc::default),
         }
     }
 }

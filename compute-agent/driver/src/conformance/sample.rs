@@ -149,5 +149,6 @@ pub fn domain(name: &str, number: u128, spec: VmSpec, assignment: Assignment) ->
         assignment,
         shared_cpus: CpuSet::new(),
         volumes: Vec::new(),
+        first_boot: None,
     }
 }

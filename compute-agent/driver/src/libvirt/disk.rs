@@ -4,7 +4,9 @@
 //! has bounded time and memory; and none guesses the format of a file, or opens one that was not
 //! inspected.
 
+use std::fs::OpenOptions;
 use std::io::{ErrorKind, Read};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -15,10 +17,11 @@ use berth_domain::vm::Disk;
 use rustix::io::Errno;
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 
-use super::inspect::{self, bytes_of};
+use super::inspect;
 use crate::domain::DomainSpec;
 use crate::error::Error;
 use crate::image::{Size, format_name};
+use crate::seed;
 use crate::xml::Settings;
 
 /// What a program may take that only reads and writes the header of a disk: milliseconds and a few
@@ -50,10 +53,49 @@ pub(super) fn make(guest: &DomainSpec, settings: &Settings, qemu_img: &Path) -> 
     }
     for (index, disk) in guest.spec.disks.iter().enumerate() {
         let file = settings.disk(guest.uid, index);
-        inspect::image(disk, Size::AtMost(bytes_of(disk)), settings)?;
+        if disk.is_seed {
+            make_seed(guest, index, settings, qemu_img)?;
+            continue;
+        }
+        inspect::image(disk, Size::AtMost(disk.size_bytes()), settings)?;
         make_disk(disk, &file, settings, qemu_img)?;
     }
     Ok(())
+}
+
+/// Makes the seed, where it is stated what is on it; otherwise the one that is there stays.
+fn make_seed(
+    guest: &DomainSpec,
+    index: usize,
+    settings: &Settings,
+    qemu_img: &Path,
+) -> Result<(), Error> {
+    let path = settings.disk(guest.uid, index);
+    let Some(first_boot) = &guest.first_boot else {
+        return match path.exists() {
+            true => Ok(()),
+            false => Err(guest.disk_missing(index, path)),
+        };
+    };
+    let plain = settings.directory(guest.uid).join("seed");
+    let wrong = |error: std::io::Error| {
+        Error::refused(format!("{} cannot be written: {error}", plain.display()))
+    };
+    let bytes = seed::image(&guest.vm, guest.uid, first_boot).map_err(wrong)?;
+    for file in [&plain, &path] {
+        let _ = std::fs::remove_file(file);
+        // It may hold secrets; qemu-img writes into the file that is there.
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true).mode(0o600);
+        options.open(file).map_err(wrong)?;
+    }
+    std::fs::write(&plain, bytes).map_err(wrong)?;
+    let mut command = Command::new(qemu_img);
+    command.args(["convert", "-q", "-f", "raw", "-O", "qcow2"]);
+    command.arg(&plain).arg(&path);
+    let made = run(command, HEADER_LIMITS);
+    std::fs::remove_file(&plain).map_err(wrong)?;
+    made
 }
 
 /// Names the file that marks the disks beside it as being received, without an owner yet.
@@ -75,7 +117,7 @@ pub(super) fn make_to_receive(
             let message = format!("guest {} has no disk {index} to be copied", guest.vm);
             return Err(Error::refused(message));
         };
-        let bytes = bytes_of(disk);
+        let bytes = disk.size_bytes();
         if bytes != copy.virtual_bytes {
             return Err(Error::refused(format!(
                 "disk {index} of guest {} has {} bytes on the source and {bytes} here",
@@ -181,7 +223,7 @@ fn make_disk(disk: &Disk, file: &Path, settings: &Settings, qemu_img: &Path) -> 
         command.args(["-u", "-F", format_name(disk.format), "-b"]);
         command.arg(settings.image(image)?);
     }
-    command.arg(file).arg(bytes_of(disk).to_string());
+    command.arg(file).arg(disk.size_bytes().to_string());
     run(command, HEADER_LIMITS)
 }
 

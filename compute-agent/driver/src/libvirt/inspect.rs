@@ -105,7 +105,7 @@ fn declared<'a>(disk: &Disk, base: Base<'a>) -> Declared<'a> {
     Declared {
         format: DiskFormat::Qcow2,
         base,
-        size: Size::Exactly(bytes_of(disk)),
+        size: Size::Exactly(disk.size_bytes()),
         source: Source::Berth,
     }
 }
@@ -116,9 +116,4 @@ fn with_hint(error: Error, remedy: String) -> Error {
         *hint = remedy;
     }
     error
-}
-
-/// Returns the size of a disk as its guest sees it.
-pub(super) fn bytes_of(disk: &Disk) -> u64 {
-    disk.size_gib.saturating_mul(1 << 30)
 }

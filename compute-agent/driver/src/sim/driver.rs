@@ -20,6 +20,7 @@ use berth_domain::pmem::PmemDevice;
 use berth_domain::signals::{GuestMemory, MemorySignals};
 use berth_domain::topology::HostTopology;
 use berth_domain::transfer::DiskCopy;
+use berth_domain::vm::Disk;
 
 use super::files::Files;
 use super::host::{Domain, Host, Phase};
@@ -377,6 +378,7 @@ impl Driver for SimDriver {
 
     fn make_disks(&self, domain: &DomainSpec) -> Result<(), Error> {
         self.shared.change(|host| host.make_disks(domain.uid))?;
+        self.shared.files.require_seed(domain)?;
         self.shared.files.make(domain)
     }
 
@@ -469,7 +471,7 @@ impl Driver for SimDriver {
         match place {
             Some(place) => {
                 let disks = domain.spec.disks.iter();
-                let lengths = disks.map(|disk| disk.size_gib.saturating_mul(1 << 30));
+                let lengths = disks.map(Disk::size_bytes);
                 DiskWriter::begin(place, migration, lengths.collect(), hooks)
             }
             // There is nothing in them.

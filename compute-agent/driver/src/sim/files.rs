@@ -14,6 +14,7 @@ use berth_domain::id::VmUid;
 use crate::disks::{Place, is_fetching};
 use crate::domain::DomainSpec;
 use crate::error::Error;
+use crate::seed;
 
 /// How much is written in each position of a new disk.
 const BLOCK: usize = 200 * 1024;
@@ -51,7 +52,17 @@ impl Files {
         };
         fs::create_dir_all(&place.directory).map_err(|e| failed(&place.directory, &e))?;
         for ((index, file), disk) in (0..).zip(&place.files).zip(&guest.spec.disks) {
-            let made = fill(file, guest.uid, index, disk.size_gib << 30);
+            let made = match (disk.is_seed, &guest.first_boot) {
+                (false, _) => fill(file, guest.uid, index, disk.size_bytes()),
+                (true, Some(first_boot)) => seed::image(&guest.vm, guest.uid, first_boot)
+                    .and_then(|bytes| fs::write(file, bytes)),
+                // Of a guest that comes: its bytes are not sent either.
+                (true, None) => File::options()
+                    .create(true)
+                    .append(true)
+                    .open(file)
+                    .and_then(|seed| seed.set_len(disk.size_bytes())),
+            };
             made.map_err(|error| failed(file, &error))?;
         }
         Ok(())
@@ -69,11 +80,18 @@ impl Files {
         let missing = place.files.iter().enumerate().find(|(_, f)| !f.exists());
         match missing {
             None => Ok(()),
-            Some((index, path)) => Err(Error::DiskMissing {
-                vm: guest.uid,
-                index,
-                path: path.clone(),
-            }),
+            Some((index, path)) => Err(guest.disk_missing(index, path.clone())),
+        }
+    }
+
+    /// Refuses a guest whose seed is not there: it cannot be made again.
+    pub(super) fn require_seed(&self, guest: &DomainSpec) -> Result<(), Error> {
+        let files = self.place_of(guest).map(|place| place.files);
+        let files = files.into_iter().flatten().enumerate();
+        let mut seeds = files.filter(|(index, _)| guest.spec.disks[*index].is_seed);
+        match seeds.find(|(_, path)| !path.exists()) {
+            None => Ok(()),
+            Some((index, path)) => Err(guest.disk_missing(index, path)),
         }
     }
 

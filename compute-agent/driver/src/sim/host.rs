@@ -556,7 +556,11 @@ impl Host {
 
     fn insert(&mut self, spec: &DomainSpec, phase: Phase, console: Console) {
         let domain = Domain {
-            spec: spec.clone(),
+            // The disk has it.
+            spec: DomainSpec {
+                first_boot: None,
+                ..spec.clone()
+            },
             phase,
             console,
             migration_error: None,

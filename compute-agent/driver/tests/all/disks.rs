@@ -34,6 +34,7 @@ fn guest(number: u32) -> DomainSpec {
         image: image.map(str::to_owned),
         format: DiskFormat::Qcow2,
         size_gib: 1,
+        is_seed: false,
     };
     spec.disks = vec![disk(Some("disk.qcow2")), disk(None)];
     let assignment = berth_domain::numa::Assignment::default();

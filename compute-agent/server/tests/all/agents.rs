@@ -352,6 +352,7 @@ impl Guest {
             vm: self.vm.clone(),
             spec: self.spec.clone(),
             claim: self.claim(host, assignment),
+            first_boot: None,
         }
     }
 }

@@ -88,6 +88,7 @@ pub(crate) fn vm(state: vm::State) -> Vm {
         remains_on: None,
         trouble: None,
         restarts: vm::Restarts::default(),
+        first_boot: None,
         operation: None,
         error: None,
         generation: Generation(1),

@@ -24,6 +24,7 @@ use berth_domain::allocation::{Consumer, ConsumerGeneration, ConsumerUpdate, Res
 use berth_domain::claim::{self, Claim, Owner};
 use berth_domain::cpu_set::{CpuId, CpuSet};
 use berth_domain::cpu_shape::CpuShape;
+use berth_domain::first_boot::FirstBoot;
 use berth_domain::flavor::Flavor;
 use berth_domain::host::{Host, HostReport, Liveness};
 use berth_domain::id::{
@@ -449,12 +450,14 @@ pub(crate) fn spec() -> impl Strategy<Value = VmSpec> {
         }),
     ];
     let format = select(vec![DiskFormat::Qcow2, DiskFormat::Raw]);
-    let disk =
-        (option::of(TEXT), format, any::<u64>()).prop_map(|(image, format, size_gib)| Disk {
+    let disk = (option::of(TEXT), format, any::<u64>(), any::<bool>()).prop_map(
+        |(image, format, size_gib, is_seed)| Disk {
             image,
             format,
             size_gib,
-        });
+            is_seed,
+        },
+    );
     let nic = (TEXT, TEXT).prop_map(|(bridge, mac)| Nic { bridge, mac });
     (
         flavor(),
@@ -729,6 +732,15 @@ pub(crate) fn revoked_certificate() -> impl Strategy<Value = RevokedCertificate>
         })
 }
 
+pub(crate) fn first_boot() -> impl Strategy<Value = FirstBoot> {
+    let user_data = vec(any::<u8>(), 0..40);
+    (user_data, TEXT, vec(TEXT, 0..3)).prop_map(|(user_data, network_config, ssh_keys)| FirstBoot {
+        user_data,
+        network_config,
+        ssh_keys,
+    })
+}
+
 pub(crate) fn vm() -> impl Strategy<Value = Vm> {
     (
         (vm_name(), id::<VmUid>(), spec()),
@@ -767,6 +779,8 @@ pub(crate) fn vm() -> impl Strategy<Value = Vm> {
                     trouble,
                     restarts,
                     ownership,
+                    // Never beside the record.
+                    first_boot: None,
                 }
             },
         )

@@ -227,6 +227,7 @@ impl Leader {
             lease: self.lease(),
             project: None,
             restart: RestartPolicy::default(),
+            first_boot: None,
         }))?;
         Ok(operation)
     }

@@ -184,6 +184,7 @@ pub(crate) fn floating_of(shape: &capacity::Shape) -> Demand {
         zone: None,
         aggregate_specs: Default::default(),
         platform: Default::default(),
+        has_seed: false,
     }
 }
 

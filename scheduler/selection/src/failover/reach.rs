@@ -169,6 +169,7 @@ fn is_same_shape(a: &Arc<Demand>, b: &Arc<Demand>) -> bool {
         zone,
         aggregate_specs,
         platform,
+        has_seed,
     } = &**a;
     *resources == b.resources
         && *topology == b.topology
@@ -180,6 +181,7 @@ fn is_same_shape(a: &Arc<Demand>, b: &Arc<Demand>) -> bool {
         && *zone == b.zone
         && *aggregate_specs == b.aggregate_specs
         && *platform == b.platform
+        && *has_seed == b.has_seed
         && is_same_leaving(leaving.as_ref(), b.leaving.as_ref())
 }
 

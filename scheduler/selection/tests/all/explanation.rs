@@ -216,6 +216,7 @@ fn a_guest_that_moves_is_refused_for_its_own_reasons() {
         image: None,
         format: DiskFormat::Raw,
         size_gib: 1,
+        is_seed: false,
     });
     type Change = fn(&mut berth_domain::host::Host);
     let plain = spec(1, 512, &[]);

@@ -16,6 +16,7 @@ use berth_decide::{
     Action, Answer, Clock, Decision, DecisionRequest, Proposal, Unexplained, audited,
 };
 use berth_domain::id::TimeMs;
+use berth_domain::name::ServiceName;
 use berth_domain::operation::Operation;
 use berth_domain::refusal::Refusal;
 use berth_domain::version::{CLUSTER_TOO_OLD, ServiceVersion};
@@ -669,12 +670,18 @@ impl Context {
         caller: Option<&Identity>,
         operation: &Operation,
     ) -> Option<SignedGrant> {
-        let lease = operation.lease.as_ref()?;
-        let holds = |caller: &Identity| {
-            caller.role == Role::Conductor && caller.name == lease.conductor.as_str()
-        };
         let granted = || grants::signed(state, operation, state.time());
-        caller.is_none_or(holds).then(granted)?
+        Self::holds_lease(caller, operation).then(granted)?
+    }
+
+    /// Returns whether a caller is the holder of an operation's lease; without TLS any caller of one that
+    /// has a lease may be.
+    pub(crate) fn holds_lease(caller: Option<&Identity>, operation: &Operation) -> bool {
+        let holds = |caller: &Identity, holder: &ServiceName| {
+            caller.role == Role::Conductor && caller.name == holder.as_str()
+        };
+        let lease = operation.lease.as_ref();
+        lease.is_some_and(|lease| caller.is_none_or(|caller| holds(caller, &lease.conductor)))
     }
 
     /// Returns what agents check grants with.

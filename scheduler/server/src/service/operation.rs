@@ -16,7 +16,7 @@ use berth_proto::convert::{Invalid, ResourceName, field};
 use berth_proto::operation::v1;
 use berth_proto::operation::v1::operation_service_server::OperationService;
 use berth_proto::status::to_status;
-use berth_proto::types::v1::ReadConsistency;
+use berth_proto::types::v1::{FirstBoot, ReadConsistency};
 use berth_state::command::Command;
 use berth_state::{Reply, State};
 use berth_tls::Identity;
@@ -100,10 +100,15 @@ impl OperationService for OperationApi {
             true => None,
             false => Context::grant(&state, caller, operation),
         };
+        let first_boot = match !is_stale && Context::holds_lease(caller, operation) {
+            true => first_boot(&state, operation),
+            false => None,
+        };
         Ok(Response::new(v1::GetOperationResponse {
             operation: Some((&**operation).into()),
             revision,
             grant,
+            first_boot,
         }))
     }
 
@@ -299,4 +304,12 @@ fn renewal(wire: v1::RenewLeasesRequest) -> Result<Renewal, Invalid> {
         field::each_by(wire.leases, "leases", LEASES_MAX, hold)?,
         field::lease_ttl_ms(wire.lease_ttl, "lease_ttl")?,
     ))
+}
+
+/// Returns what the guest of a boot is given for it.
+fn first_boot(state: &State, operation: &Operation) -> Option<FirstBoot> {
+    let vm = state.vm(operation.vm()?)?;
+    let is_booted = vm.operation == Some(operation.id);
+    let first_boot = vm.first_boot.as_deref().filter(|_| is_booted);
+    first_boot.map(Into::into)
 }

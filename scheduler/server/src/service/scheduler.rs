@@ -307,6 +307,12 @@ pub(super) fn operation_of(reply: Reply) -> Result<Arc<Operation>, Status> {
 fn schedule_vm(wire: v1::ScheduleVmRequest) -> Result<ScheduleVm, Invalid> {
     let template: VmTemplate = field::required(wire.template, "template")?;
     let uid: Option<VmUid> = field::optional_uuid(&wire.uid, "uid")?;
+    // The scheduler adds it, for what is given in `first_boot`.
+    if let Some(at) = template.disks.iter().position(|disk| disk.is_seed) {
+        let rule = "must not be set: a VM with `first_boot` gets a seed";
+        let field = format!("template.disks[{at}].seed");
+        return Err(Invalid::new(field, rule));
+    }
     Ok(ScheduleVm {
         operation: OperationId(Uuid::now_v7()),
         vm: field::name(&wire.vm, "vm")?,
@@ -323,6 +329,7 @@ fn schedule_vm(wire: v1::ScheduleVmRequest) -> Result<ScheduleVm, Invalid> {
         lease: lease(&wire.conductor, wire.lease_ttl, wire.validate_only)?,
         project: Ownership::requested(template.project).project,
         restart: template.restart,
+        first_boot: template.first_boot.map(Arc::new),
     })
 }
 

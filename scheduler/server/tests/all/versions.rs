@@ -174,9 +174,11 @@ fn what_is_admitted_is_read_by_every_member_that_may_be_there() {
             let later: BTreeSet<_> = later.filter(|_| cluster < ServiceVersion::GRANTS).collect();
             assert_eq!(admitted, &kinds - &later);
             // Of boots those that name a project or a restart policy, of policies those that set
-            // shared CPUs, of starts those by policy, of findings that a guest shut itself down.
+            // shared CPUs, of starts those by policy, of findings that a guest shut itself down, of
+            // resizes those of a VM with a seed.
             let some = [
                 ("BeginBoot", ServiceVersion::OWNERSHIP),
+                ("BeginMove", ServiceVersion::FIRST_BOOT),
                 ("SetPolicy", ServiceVersion::CPU_POLICY),
                 ("BeginPower", ServiceVersion::RESTART_POLICY),
                 ("NoteReality", ServiceVersion::RESTART_POLICY),

@@ -1,8 +1,11 @@
 //! Booting: the VM, its claim and its operation begin together, and end together.
 
+use std::sync::Arc;
+
 use berth_domain::bound::vms_max;
 use berth_domain::claim::{Claim, Owner, State as ClaimState};
 use berth_domain::constraint::Demand;
+use berth_domain::first_boot::FirstBoot;
 use berth_domain::id::{Generation, OperationId, VmUid};
 use berth_domain::name::{HostName, VmName};
 use berth_domain::operation::{Kind, Operation, Outcome};
@@ -30,6 +33,7 @@ pub(super) struct Begin<'a> {
     pub(super) lease: &'a LeaseRequest,
     pub(super) project: Option<&'a ProjectName>,
     pub(super) restart: RestartPolicy,
+    pub(super) first_boot: Option<&'a Arc<FirstBoot>>,
 }
 
 impl<J: Journal> Transaction<'_, J> {
@@ -39,6 +43,10 @@ impl<J: Journal> Transaction<'_, J> {
         }
         self.examine_vm_count()?;
         examine_policy(&begin.restart)?;
+        if begin.spec.has_seed() != begin.first_boot.is_some() {
+            let message = "a seed and what is to be on it are given together";
+            return Err(precondition("SEED_MISMATCH", message));
+        }
         self.examine_new_operation(begin.operation, begin.lease)?;
         self.state.examine_macs(&begin.spec.nics)?;
         self.state.examine_group(begin.spec)?;
@@ -69,6 +77,7 @@ impl<J: Journal> Transaction<'_, J> {
             generation: Generation(1),
             created_at,
             ownership: self.ownership(begin.project),
+            first_boot: begin.first_boot.cloned(),
         });
         let claim = self.hold(begin.claim);
         let operation = self.new_operation(begin.operation, Kind::Boot, begin.vm, begin.lease);

@@ -248,6 +248,7 @@ impl<J: Journal> Transaction<'_, J> {
                 lease,
                 project,
                 restart,
+                first_boot,
             } => self.begin_boot(&boot::Begin {
                 operation: *operation,
                 vm,
@@ -258,6 +259,7 @@ impl<J: Journal> Transaction<'_, J> {
                 lease,
                 project: project.as_ref(),
                 restart: *restart,
+                first_boot: first_boot.as_ref(),
             }),
             Command::BeginMigration {
                 operation,

@@ -106,10 +106,17 @@ impl<J: Journal> Transaction<'_, J> {
             return Ok(());
         };
         let disks = vm.spec.disks.len();
-        if usize::try_from(*disk).map_or(true, |disk| disk >= disks) {
+        let at = usize::try_from(*disk).unwrap_or(usize::MAX);
+        let Some(copied) = vm.spec.disks.get(at) else {
             let message = format!("vm {} has {disks} disks, and no disk {disk}", vm.name);
             return Err(invalid("NO_SUCH_DISK", message)
                 .with_hint("disks are counted from 0; see `berth vm show`"));
+        };
+        // Its image could be read by any guest, and what is on it is for this one alone.
+        if copied.is_seed {
+            let message = format!("disk {disk} of vm {} is its seed", vm.name);
+            return Err(invalid("DISK_IS_SEED", message)
+                .with_hint("name another disk (--disk N); see `berth vm show`"));
         }
         check_image_name("image", image).map_err(|found| faults("image", &found))?;
         self.examine_image(image)

@@ -51,7 +51,7 @@ pub type Rule = fn(&State) -> Result<(), Violation>;
 
 /// Every rule, in the order in which broken ones are reported. Those that take longest come first, so that
 /// threads end together.
-pub const RULES: [Rule; 57] = [
+pub const RULES: [Rule; 58] = [
     hosts::usage_is_the_sum_of_claims,
     hosts::claims_fit_together,
     hosts::roots_carry_what_hosts_report,
@@ -69,6 +69,7 @@ pub const RULES: [Rule; 57] = [
     vms::vm_states_match_operations,
     vms::only_errors_have_a_reason,
     vms::shelved_vms_record_their_host,
+    vms::first_boots_are_of_vms_that_boot,
     vms::troubles_are_of_running_vms,
     vms::restarts_are_bounded,
     operations::running_have_leases,

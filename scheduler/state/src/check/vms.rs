@@ -97,6 +97,17 @@ pub(super) fn shelved_vms_record_their_host(state: &State) -> Result<(), Violati
     Ok(())
 }
 
+/// What a guest is given for its first boot is kept exactly as long as that lasts.
+pub(super) fn first_boots_are_of_vms_that_boot(state: &State) -> Result<(), Violation> {
+    for (name, vm) in &state.vms {
+        let boots = vm.state == VmState::Building && vm.spec.has_seed();
+        let good = vm.first_boot.is_some() == boots;
+        let what = format_args!("vm {name} is {:?}: {:?}", vm.state, vm.first_boot);
+        rule(good, "first_boots_are_of_vms_that_boot", what)?;
+    }
+    Ok(())
+}
+
 /// A guest is found not to run only where one should.
 pub(super) fn troubles_are_of_running_vms(state: &State) -> Result<(), Violation> {
     for (name, vm) in &state.vms {

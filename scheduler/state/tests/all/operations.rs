@@ -83,6 +83,7 @@ fn a_claim_that_is_wrong_in_itself_is_refused() {
             lease,
             project: None,
             restart: Default::default(),
+            first_boot: None,
         });
         reason(&outcome).to_owned()
     };
@@ -455,6 +456,7 @@ fn a_fit_that_others_made_stale_is_refused() {
         lease,
         project: None,
         restart: Default::default(),
+        first_boot: None,
     });
     assert_eq!(reason(&outcome), "NO_VALID_HOST");
 }

@@ -18,6 +18,7 @@ fn with_disk() -> VmSpec {
         image: Some("old.img".to_owned()),
         format: DiskFormat::Raw,
         size_gib: 1,
+        is_seed: false,
     }];
     spec
 }
@@ -296,6 +297,17 @@ fn wishes_that_make_no_sense_are_refused_before_anything_is_done() {
     let taken = begin(&mut world, "b", snapshot("x")).unwrap_err();
     assert_eq!(taken.reason, "IMAGE_EXISTS");
     begin(&mut world, "b", snapshot("y")).unwrap();
+
+    let mut seeded = with_disk();
+    seeded.disks.push(Disk::SEED);
+    world.boot("c", &seeded, "h1");
+    let copied = Kind::Snapshot {
+        disk: 1,
+        image: "z".to_owned(),
+    };
+    let refused = begin(&mut world, "c", copied).unwrap_err();
+    assert_eq!(refused.reason, "DISK_IS_SEED");
+    begin(&mut world, "c", snapshot("z")).unwrap();
 }
 
 #[test]

@@ -114,6 +114,7 @@ fn a_retry_of_a_boot_gets_the_same_operation() {
         lease: lease.clone(),
         project: None,
         restart: Default::default(),
+        first_boot: None,
     };
     let id = |outcome| match outcome {
         Ok(Reply::Operation(operation)) => operation.id,

@@ -126,6 +126,7 @@ impl Requests {
             lease: Self::lease(),
             project: None,
             restart: RestartPolicy::default(),
+            first_boot: None,
         };
         DecisionRequest {
             key: Some(self.key("ScheduleVm")),

@@ -75,11 +75,7 @@ impl LibvirtDriver {
         for index in 0..guest.spec.disks.len() {
             let path = settings.disk(guest.uid, index);
             if !path.exists() {
-                return Err(Error::DiskMissing {
-                    vm: guest.uid,
-                    index,
-                    path,
-                });
+                return Err(guest.disk_missing(index, path));
             }
             inspect::disk(guest, index, settings)?;
         }

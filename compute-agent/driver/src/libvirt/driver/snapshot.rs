@@ -27,7 +27,6 @@ use crate::error::Error;
 use crate::image::{Size, format_name, record};
 use crate::libvirt::disk::{Limits, run};
 use crate::libvirt::error::error_of;
-use crate::libvirt::inspect::bytes_of;
 use crate::libvirt::{Domain, XmlView, inspect};
 use crate::xml::{self, Settings};
 
@@ -81,7 +80,7 @@ impl LibvirtDriver {
             None => self.convert(&source, disk, &path),
         };
         let made = copied
-            .and_then(|()| inspect::draft(&path, disk.format, Size::Exactly(bytes_of(disk))))
+            .and_then(|()| inspect::draft(&path, disk.format, Size::Exactly(disk.size_bytes())))
             .and_then(|()| sync(&path));
         if made.is_err() {
             // The refusal is what matters; a leftover is removed with the draft.

@@ -11,6 +11,7 @@ use std::process::Command;
 
 use berth_domain::agent::{DomainState as State, Side};
 use berth_domain::id::{MigrationId, VmUid};
+use berth_domain::vm::Disk;
 
 use super::LibvirtDriver;
 use crate::disks::{self, DiskReader, DiskWriter, Hooks, Place};
@@ -19,7 +20,6 @@ use crate::error::Error;
 use crate::image::format_name;
 use crate::libvirt::disk::{HEADER_LIMITS, run};
 use crate::libvirt::inspect;
-use crate::libvirt::inspect::bytes_of;
 
 impl LibvirtDriver {
     fn place(&self, vm: VmUid, disks: usize) -> Place {
@@ -65,7 +65,10 @@ impl LibvirtDriver {
         // What it lacks to be started here is better reported before anything is sent.
         self.check_surroundings(guest)?;
         let (settings, disks) = (self.config.settings.clone(), guest.spec.disks.clone());
-        let lengths_max = disks.iter().map(bytes_of).map(disks::layer_length_max);
+        let lengths_max = disks
+            .iter()
+            .map(Disk::size_bytes)
+            .map(disks::layer_length_max);
         let lengths_max = lengths_max.collect();
         let qemu_img = self.config.qemu_img.clone();
         let adapt = move |files: &[PathBuf]| {

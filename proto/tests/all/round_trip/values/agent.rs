@@ -1,5 +1,7 @@
 //! Arbitrary calls to agents and answers of theirs.
 
+use std::sync::Arc;
+
 use berth_domain::agent::{
     Call, DestinationCheck, DiskSource, DomainState, DomainStatus, Fence, FetchDisks, FitVerdict,
     Reply, Side,
@@ -15,7 +17,8 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::{
-    TEXT, assignment, claim, cpus, epoch, host_name, id, numa_topology, spec, transfer, vm_name,
+    TEXT, assignment, claim, cpus, epoch, first_boot, host_name, id, numa_topology, spec, transfer,
+    vm_name,
 };
 
 pub(crate) fn fence() -> impl Strategy<Value = Fence> {
@@ -162,11 +165,14 @@ pub(crate) fn domain_status() -> impl Strategy<Value = DomainStatus> {
 pub(crate) fn call() -> impl Strategy<Value = Call> {
     let with_data = || (id::<MigrationId>(), migrate_data());
     prop_oneof![
-        (vm_name(), spec(), claim()).prop_map(|(vm, spec, claim)| Call::SpawnVm {
-            vm,
-            spec,
-            claim
-        }),
+        (vm_name(), spec(), claim(), option::of(first_boot())).prop_map(
+            |(vm, spec, claim, first_boot)| Call::SpawnVm {
+                vm,
+                spec,
+                claim,
+                first_boot: first_boot.map(Arc::new),
+            }
+        ),
         select(vec![Call::DestroyVm, Call::GetDomain]),
         (id(), vm_name(), spec()).prop_map(|(migration, vm, spec)| {
             Call::CheckCanLiveMigrateDestination {

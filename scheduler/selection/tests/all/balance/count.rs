@@ -95,6 +95,7 @@ fn floating(shape: &Shape) -> Option<Demand> {
         zone: None,
         aggregate_specs: Default::default(),
         platform: Default::default(),
+        has_seed: false,
     })
 }
 

@@ -300,6 +300,7 @@ fn demand(dice: &mut Dice, mix: Mix) -> Option<Demand> {
             BTreeMap::new()
         },
         platform: PlatformDemand::default(),
+        has_seed: false,
     })
 }
 

@@ -116,6 +116,7 @@ fn plain(vcpus: u32, memory_mib: u64, specs: &[(&str, &str)]) -> Demand {
         zone: None,
         aggregate_specs: Default::default(),
         platform: Default::default(),
+        has_seed: false,
     }
 }
 

@@ -101,6 +101,7 @@ pub fn vm_request(vm: &str, flavor: &str) -> ScheduleVmRequest {
                 image: Some("image.qcow2".into()),
                 format: disk::Format::Qcow2.into(),
                 size_gib: 1,
+                seed: false,
             }],
             nics: Vec::new(),
             ..Default::default()

@@ -325,6 +325,7 @@ impl World {
             flavor: FlavorName::new(flavor).unwrap(),
             project: None,
             restart: Default::default(),
+            first_boot: None,
             boot: BootSource::Kernel {
                 kernel: "vmlinuz".to_owned(),
                 initrd: "initrd".to_owned(),

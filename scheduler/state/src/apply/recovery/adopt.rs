@@ -149,6 +149,7 @@ impl<J: Journal> Transaction<'_, J> {
             created_at: self.now(),
             trouble: None,
             restarts: Restarts::default(),
+            first_boot: None,
             ownership: self.ownership(None),
         })
     }
