@@ -19,6 +19,7 @@ pub use self::certs::{
 };
 pub use self::completion::Completion;
 pub use self::disk::DiskArgument;
+pub use self::first_boot::FirstBoot;
 pub use self::history::HistoryPart;
 pub use self::log_level::{LogLevel, Programs};
 pub use self::moves::{DrainOptions, HostMoves, Moves};
@@ -45,6 +46,7 @@ mod backup;
 mod certs;
 mod completion;
 mod disk;
+mod first_boot;
 mod help;
 mod history;
 mod log_level;
@@ -689,6 +691,9 @@ pub struct VmCreate {
     /// The project that it belongs to
     #[command(flatten)]
     pub project: InProject,
+    /// What the guest is given for its first boot
+    #[command(flatten)]
+    pub first_boot: FirstBoot,
     /// When it is started again by itself
     #[command(flatten)]
     pub restart: Restart,

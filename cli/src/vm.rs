@@ -1,5 +1,6 @@
 //! `berth vm`: boots, moves, shows and deletes virtual machines.
 
+mod first_boot;
 mod moves;
 mod power;
 mod restart;
@@ -130,8 +131,10 @@ async fn create(session: &Session, options: VmCreate) -> anyhow::Result<()> {
     let named = options.project.project.as_ref();
     let project = named.is_some_and(|project| !project.is_default());
     let restart = (!options.restart.is_empty()).then_some(Feature::RestartPolicy);
+    let first_boot = (!options.first_boot.is_empty()).then_some(Feature::FirstBoot);
     let needed = [
         restart,
+        first_boot,
         project.then_some(Feature::Projects),
         volumes,
         has_hints.then_some(Feature::SchedulingHints),
@@ -190,7 +193,7 @@ fn template(options: &VmCreate) -> anyhow::Result<wire::VmTemplate> {
         volumes: Vec::new(),
         project: options.project.to_wire(),
         restart_policy: write_restart(&options.restart.apply_to(&RestartPolicy::default())),
-        first_boot: None,
+        first_boot: first_boot::read(&options.first_boot)?,
     })
 }
 
