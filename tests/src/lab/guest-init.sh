@@ -18,6 +18,7 @@
 #     look <disk>      its size in 512-byte sectors, whether it is read-only (1 or 0), its serial number
 #     put <disk> <word>  put: the word is where that disk begins; "failed" where it cannot be written
 #     got <disk>       the word that is there
+#     seed <file>      that file of the disk that is the seed, in one line; "failed" without one
 #     off              off, and powers itself off
 set -u
 bb=/bin/busybox
@@ -105,6 +106,18 @@ put() {
 }
 got() { there "$1" && dd if="/dev/$1" bs=512 count=1 iflag=direct 2>/dev/null | sed 's/ *$//'; }
 
+# The seed is a file system on a whole disk.
+seed() {
+    mkdir -p /seed
+    for disk in /dev/vd?; do
+        mount -t vfat -o ro "$disk" /seed 2>/dev/null || continue
+        content=$(cat "/seed/$1" 2>/dev/null | tr '\n' ' ')
+        umount /seed
+        [ -n "$content" ] && echo "$content" && return
+    done
+    return 1
+}
+
 while :; do
     read -r question argument || continue
     line=$question${argument:+ $argument}
@@ -120,6 +133,7 @@ while :; do
     look) words=$(look "$argument") ;;
     put) put "${argument%% *}" "${argument#* }" && words=put || words=failed ;;
     got) words=$(got "$argument") ;;
+    seed) words=$(seed "$argument") || words=failed ;;
     off) say "answer to off: off" && sync && poweroff -f ;;
     *) words="what is $question?" ;;
     esac

@@ -32,9 +32,18 @@ use modules::Modules;
 /// The guest's first process.
 const INIT: &str = include_str!("guest-init.sh");
 
-/// The kernel's modules for a virtio guest with persistent memory. What they depend on comes along;
+/// The kernel's modules for a virtio guest with persistent memory that reads a file system of FAT. What they depend on comes along;
 /// one that the kernel has built in has no file, and is passed over.
-const MODULES: [&str; 5] = ["virtio_pci", "virtio_blk", "virtio_net", "nfit", "nd_pmem"];
+const MODULES: [&str; 8] = [
+    "virtio_pci",
+    "virtio_blk",
+    "virtio_net",
+    "nfit",
+    "nd_pmem",
+    "vfat",
+    "nls_cp437",
+    "nls_ascii",
+];
 
 /// The kernel's command line. Without bounce buffers, a guest with little memory boots
 /// even if its description leaves room for memory beyond 4 GiB.

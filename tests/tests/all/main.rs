@@ -15,6 +15,7 @@ mod dead_in_migration;
 mod demo;
 mod devices;
 mod fencing;
+mod first_boot;
 mod gate;
 mod history;
 mod host_check;

@@ -5,16 +5,18 @@
 //! the threads' CPUs, a disk over an image, a console that answers after the move.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use berth_domain::agent::DomainState;
 use berth_domain::cpu_set::CpuId;
+use berth_domain::first_boot::FirstBoot;
 use berth_domain::id::OperationId;
 use berth_domain::instance::{PageSize, VcpuId};
 use berth_domain::name::PmemName;
 use berth_domain::pmem::{Label, PmemDevice};
 use berth_domain::transfer::{DiskCopy, TransferPolicy};
-use berth_domain::vm::{BootSource, Disk, DiskFormat, Nic};
+use berth_domain::vm::{BootSource, Disk, DiskFormat, Nic, SEED_BYTES};
 use berth_driver::conformance::disks::{self as travelling, Travel};
 use berth_driver::conformance::{self, Pair, sample};
 use berth_driver::libvirt::driver::{Config, HostSources, uri_host};
@@ -283,21 +285,26 @@ pub(crate) fn a_disk_that_is_not_shared_is_copied() {
 
     let mut spec = sample::pinned_spec(1, PageSize::Unspecified);
     spec.boot = BootSource::Disk;
-    spec.disks = vec![Disk {
+    let disk = Disk {
         image: Some("disk.qcow2".to_owned()),
         format: DiskFormat::Qcow2,
         size_gib: 1,
         is_seed: false,
-    }];
-    let guest = sample::domain("copied-guest", 5100, spec, sample::pins(0, &[0], None));
+    };
+    spec.disks = vec![disk, Disk::SEED];
+    let mut guest = sample::domain("copied-guest", 5100, spec, sample::pins(0, &[0], None));
+    guest.first_boot = Some(Arc::new(FirstBoot {
+        user_data: b"#!berth".to_vec(),
+        ..FirstBoot::default()
+    }));
     let moved = DomainSpec {
         assignment: sample::pins(0, &[1], None),
         ..guest.clone()
     };
-    let copies = [DiskCopy {
-        index: 0,
-        virtual_bytes: 1 << 30,
-    }];
+    let copies = [(0, 1 << 30), (1, SEED_BYTES)].map(|(index, virtual_bytes)| DiskCopy {
+        index,
+        virtual_bytes,
+    });
     let sending = |bandwidth| Sending {
         policy: TransferPolicy {
             bandwidth_mib_per_s_max: bandwidth,
@@ -319,6 +326,7 @@ pub(crate) fn a_disk_that_is_not_shared_is_copied() {
         console.ask(&socket, question, PATIENCE).unwrap()
     };
     assert_eq!(ask(&console, &machines[0], "store berth"), "stored");
+    assert_eq!(ask(&console, &machines[0], "seed user-data"), "#!berth");
 
     // What cannot be copied is refused before anything moves.
     let twice = [DiskCopy {
@@ -376,6 +384,7 @@ pub(crate) fn a_disk_that_is_not_shared_is_copied() {
     assert!(destination.cancel_incoming(guest.uid).is_err());
     let console = Console::new(there.join("console.log"));
     assert_eq!(ask(&console, &machines[1], "recall"), "berth");
+    assert_eq!(ask(&console, &machines[1], "seed user-data"), "#!berth");
     destination.destroy(guest.uid).unwrap();
     assert!(!there.exists());
     std::fs::remove_dir(runtime_dir(&shared)).unwrap();

@@ -35,7 +35,15 @@ fn image_of(disk: &Path) -> String {
 pub(crate) fn they_travel_and_are_kept_until_it_is_confirmed(system: &System) {
     let head = ["vm", "create", "d", "--flavor", "pinned-disk"];
     let place = ["--host", "host-a", "--disk", "disk.qcow2:1"];
-    system.json(&[&head[..], &place].concat());
+    let given = tempfile::tempdir().unwrap();
+    let file = |name: &str, content: &str| {
+        let path = given.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        path.to_str().expect("a plain path").to_owned()
+    };
+    let (user_data, key) = (file("user-data", USER_DATA), file("key.pub", KEY));
+    let first_boot = ["--user-data", &user_data, "--ssh-key", &key];
+    system.json(&[&head[..], &place, &first_boot].concat());
     let boots = |host: &str| {
         let console = system.console("d");
         console.wait_for("disk vda", PATIENCE).unwrap();
@@ -43,6 +51,7 @@ pub(crate) fn they_travel_and_are_kept_until_it_is_confirmed(system: &System) {
         assert!(domains(system, host).contains("d"));
     };
     boots("host-a");
+    has_its_seed(system, "host-a");
     assert_eq!(system.ask_guest("d", "host-a", "store berth"), "stored");
     let (here, there) = (
         system.directory("d", "host-a"),
@@ -56,6 +65,7 @@ pub(crate) fn they_travel_and_are_kept_until_it_is_confirmed(system: &System) {
     assert_eq!(system.vm("d").vm.state, vm::State::Resized);
     boots("host-b");
     assert_eq!(system.ask_guest("d", "host-b", "recall"), "berth");
+    has_its_seed(system, "host-b");
     let (old, new) = (here.join("disk0.qcow2"), there.join("disk0.qcow2"));
     assert_equal(&old, &new);
     assert!(
@@ -77,5 +87,31 @@ pub(crate) fn they_travel_and_are_kept_until_it_is_confirmed(system: &System) {
     assert_eq!(system.ask_guest("d", "host-a", "recall"), "quay");
     assert!(!there.exists(), "{} is left", there.display());
     runs_on(system, "d", "host-a");
+    has_its_seed(system, "host-a");
     hosts_agree(system);
+}
+
+const USER_DATA: &str = "#cloud-config\npassword: quetzalcoatlus\n";
+const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5 ann@example\n";
+
+/// The guest reads what it was given, and nothing else on the host has it.
+fn has_its_seed(system: &System, host: &str) {
+    let read = |file: &str| system.ask_guest("d", host, &format!("seed {file}"));
+    assert_eq!(
+        read("user-data").trim(),
+        USER_DATA.trim().replace('\n', " ")
+    );
+    let meta_data = read("meta-data");
+    let uid = system.vm("d").vm.uid;
+    for part in [format!("instance-id: \"{uid}\""), KEY.trim().to_owned()] {
+        assert!(meta_data.contains(&part), "{part}: {meta_data}");
+    }
+    // What libvirt stores of it, and Berth's record with it.
+    let stored = system.machine(host).outside("/run/libvirt/qemu/d.xml");
+    let stored = std::fs::read_to_string(stored).expect("a domain that runs");
+    let shown = system.json(&["vm", "show", "d"]).to_string();
+    for text in [stored, shown] {
+        assert!(text.contains("is_seed"), "{text}");
+        assert!(!text.contains("quetzalcoatlus"), "{text}");
+    }
 }
