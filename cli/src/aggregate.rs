@@ -110,10 +110,10 @@ pub async fn zones(session: &Session, verb: AvailabilityZone) -> anyhow::Result<
         (zone.zone, hosts.collect::<Vec<String>>())
     });
     let zones: Vec<(String, Vec<String>)> = zones.collect();
-    if session.json() {
+    if session.for_programs() {
         let zones = zones.iter();
         let zones = zones.map(|(zone, hosts)| json!({"zone": zone, "hosts": hosts}));
-        return output::json(&zones.collect::<Vec<_>>());
+        return output::value(&zones.collect::<Vec<_>>());
     }
     let rows = zones
         .into_iter()
@@ -154,8 +154,8 @@ async fn list(session: &Session) -> anyhow::Result<()> {
         aggregates
     );
     let aggregates: Vec<Aggregate> = read_all(aggregates)?;
-    if session.json() {
-        return output::json(&aggregates);
+    if session.for_programs() {
+        return output::value(&aggregates);
     }
     let rows = aggregates
         .iter()
@@ -180,8 +180,8 @@ async fn list(session: &Session) -> anyhow::Result<()> {
 
 fn show(session: &Session, wire: Option<Wire>) -> anyhow::Result<()> {
     let aggregate: Aggregate = wire.unwrap_or_default().try_into()?;
-    if session.json() {
-        return output::json(&aggregate);
+    if session.for_programs() {
+        return output::value(&aggregate);
     }
     let hosts: Vec<&str> = aggregate.hosts.iter().map(|host| host.as_str()).collect();
     output::fields(&[

@@ -116,9 +116,9 @@ async fn list(session: &Session, args: AuditList) -> anyhow::Result<()> {
         .collect();
     lines.sort_by_key(|line| std::cmp::Reverse(line.at()));
     lines.truncate(usize::try_from(args.limit).unwrap_or(usize::MAX));
-    if session.json() {
+    if session.for_programs() {
         let lines: Vec<_> = lines.iter().map(Line::json).collect();
-        return output::json(&lines);
+        return output::value(&lines);
     }
     let rows = lines.iter().map(|line| {
         [
@@ -207,8 +207,8 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
     };
     let response = read!(session, AuditServiceClient, get_audit_entry, request)?;
     let entry: Entry = response.audit_entry.unwrap_or_default().try_into()?;
-    if session.json() {
-        return output::json(&entry);
+    if session.for_programs() {
+        return output::value(&entry);
     }
     let mut fields = vec![
         ("entry", entry.revision.to_string()),
@@ -256,8 +256,8 @@ async fn show_refused(session: &Session, number: &str) -> anyhow::Result<()> {
 }
 
 fn refusal(session: &Session, refused: &Refused) -> anyhow::Result<()> {
-    if session.json() {
-        return output::json(refused);
+    if session.for_programs() {
+        return output::value(refused);
     }
     let mut fields = vec![
         ("refusal", format!("r{}", refused.number)),

@@ -113,7 +113,7 @@ fn inspect(files: &[PathBuf], format: Format) -> anyhow::Result<()> {
     let all = files.iter().map(|path| contents(path));
     let all = all.collect::<Result<Vec<_>, Refusal>>()?;
     match format {
-        Format::Json => output::json(&all.iter().map(show::contents_json).collect::<Vec<_>>()),
+        Format::Json => output::value(&all.iter().map(show::contents_json).collect::<Vec<_>>()),
         Format::Table => {
             show::print(&all);
             Ok(())
@@ -137,7 +137,7 @@ fn verify(files: &[PathBuf], format: Format) -> anyhow::Result<()> {
     let hosts = verified.machine.state().hosts().len();
     let vms = verified.machine.state().vms().len();
     if format == Format::Json {
-        return output::json(&json!({
+        return output::value(&json!({
             "files": files,
             "index": position.index,
             "term": position.term,

@@ -45,8 +45,8 @@ struct SearchResult {
 pub async fn run(session: &Session, args: Candidates) -> anyhow::Result<()> {
     let request = request(args)?;
     let result = find(session, request).await?;
-    if session.json() {
-        output::json(&to_json(&result))?;
+    if session.for_programs() {
+        output::value(&to_json(&result))?;
     } else if let Some(explanation) = &result.explanation {
         output::message(explain(explanation));
     } else {

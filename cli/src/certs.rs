@@ -34,7 +34,7 @@ pub fn run(command: Certs, format: Format) -> anyhow::Result<()> {
 fn init(args: &CertsInit, format: Format) -> anyhow::Result<()> {
     let pair = authority::init(&args.directory, &args.name, args.days)?;
     if format == Format::Json {
-        return output::json(&json!({"ca": pair.cert, "ca_key": pair.key}));
+        return output::value(&json!({"ca": pair.cert, "ca_key": pair.key}));
     }
     let (cert, key) = (pair.cert.display(), pair.key.display());
     let mut lines = Lines::new();
@@ -94,7 +94,7 @@ fn hypervisor(args: &CertsHypervisor, format: Format) -> anyhow::Result<()> {
     });
     hypervisor::issue(&open(&args.from)?, &spec, &directory)?;
     if format == Format::Json {
-        return output::json(&json!({"host": spec.name, "directory": directory}));
+        return output::value(&json!({"host": spec.name, "directory": directory}));
     }
     let mut lines = Lines::new();
     writeln!(
@@ -115,7 +115,7 @@ fn hypervisor(args: &CertsHypervisor, format: Format) -> anyhow::Result<()> {
 fn print_pair(pair: &Pair, how: &str, authority: &Path, format: Format) -> anyhow::Result<()> {
     let identity = authority::read(&pair.cert)?;
     if format == Format::Json {
-        return output::json(&to_json(&pair.cert, &identity));
+        return output::value(&to_json(&pair.cert, &identity));
     }
     let mut lines = Lines::new();
     writeln!(lines, "certificate of {} {how}", identity.principal());
@@ -181,7 +181,7 @@ fn show(paths: &[PathBuf], format: Format) -> anyhow::Result<()> {
     }
     if format == Format::Json {
         let all: Vec<Value> = certificates.iter().map(|(f, i)| to_json(f, i)).collect();
-        return output::json(&all);
+        return output::value(&all);
     }
     let now = identity::now();
     let rows = certificates.into_iter().map(|(file, identity)| {

@@ -77,5 +77,10 @@ async fn list(session: &Session) -> anyhow::Result<()> {
         let standard = class.create_time.is_none();
         (class.name, standard)
     });
-    output::names("class", rows, session.json(), "there is no resource class")
+    output::names(
+        "class",
+        rows,
+        session.for_programs(),
+        "there is no resource class",
+    )
 }

@@ -77,8 +77,8 @@ pub async fn run(session: &mut Session, verb: Verb) -> anyhow::Result<()> {
                 request_id: request_id(None),
             };
             let response = call!(session, ClusterServiceClient, rotate_grant_key, request)?;
-            if session.json() {
-                return output::json(&json!({"key": response.key}));
+            if session.for_programs() {
+                return output::value(&json!({"key": response.key}));
             }
             output::message(format!("grants are signed with key {}", response.key));
             Ok(())
@@ -117,8 +117,8 @@ async fn listed(session: &Session, consistency: ReadConsistency) -> anyhow::Resu
 
 async fn services(session: &Session) -> anyhow::Result<()> {
     let services = listed(session, ReadConsistency::Unspecified).await?;
-    if session.json() {
-        return output::json(&services.iter().map(service_json).collect::<Vec<_>>());
+    if session.for_programs() {
+        return output::value(&services.iter().map(service_json).collect::<Vec<_>>());
     }
     conductors_table(&services);
     Ok(())
@@ -160,10 +160,10 @@ async fn status(session: &mut Session) -> anyhow::Result<()> {
     let services = registered(session).await?;
     let leader = leader_status(session, &status).await;
     let members = members_with_progress(&status, leader.as_ref());
-    if session.json() {
+    if session.for_programs() {
         let mut value = as_json(&status, leader.as_ref(), &members, &services);
         value["other_clusters"] = others.iter().map(Other::to_json).collect();
-        output::json(&value)?;
+        output::value(&value)?;
         return check_leader(session, leader.as_ref());
     }
     session.report_clusters();
@@ -231,9 +231,9 @@ fn check_leader(
 async fn memory(session: &Session) -> anyhow::Result<()> {
     let request = GetClusterStatusRequest {};
     let status = read!(session, ClusterServiceClient, get_cluster_status, request)?;
-    if session.json() {
+    if session.for_programs() {
         let retained: Vec<_> = status.retained.iter().map(retained_json).collect();
-        return output::json(&json!({"member_id": status.member_id, "retained": retained}));
+        return output::value(&json!({"member_id": status.member_id, "retained": retained}));
     }
     output::fields(&[("answered by", format!("member {}", status.member_id))]);
     let rows = status.retained.iter().map(|retained| {

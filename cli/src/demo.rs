@@ -108,7 +108,7 @@ pub async fn run(options: Options, output: Format) -> anyhow::Result<()> {
     cluster.stop().await;
     result?;
     if demo.json {
-        return output::json(&demo.summary);
+        return output::value(&demo.summary);
     }
     demo.print("");
     demo.print(format!(

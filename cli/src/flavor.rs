@@ -100,8 +100,8 @@ async fn warn_of_missing_aliases(session: &Session, flavor: &Flavor) {
 }
 
 fn list(session: &Session, flavors: &[Flavor]) -> anyhow::Result<()> {
-    if session.json() {
-        return output::json(&flavors);
+    if session.for_programs() {
+        return output::value(&flavors);
     }
     let rows = flavors
         .iter()
@@ -124,8 +124,8 @@ fn list(session: &Session, flavors: &[Flavor]) -> anyhow::Result<()> {
 }
 
 fn show(session: &Session, flavor: &Flavor) -> anyhow::Result<()> {
-    if session.json() {
-        return output::json(flavor);
+    if session.for_programs() {
+        return output::value(flavor);
     }
     output::fields(&[
         ("flavor", flavor.name.to_string()),

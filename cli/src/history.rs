@@ -53,8 +53,8 @@ pub async fn show(
     history
         .entries
         .retain(|entry| since.is_none_or(|since| entry.at >= since));
-    if session.json() {
-        return output::json(&json(&history)?);
+    if session.for_programs() {
+        return output::value(&json(&history)?);
     }
     print(&history, name);
     log_begins_later(&history, after).then(|| output::message(earlier(collection, name)));

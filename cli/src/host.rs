@@ -119,8 +119,8 @@ async fn fence(
         _ => refusal,
     })?;
     let host: Host = host.unwrap_or_default().try_into()?;
-    if session.json() {
-        return output::json(&json!({"host": host}));
+    if session.for_programs() {
+        return output::value(&json!({"host": host}));
     }
     let fence = host.fenced.as_ref().map(fenced).unwrap_or_default();
     output::message(format!("{name} is fenced: {fence}"));
@@ -154,7 +154,7 @@ async fn list(session: &Session) -> anyhow::Result<()> {
         let host: Host = summary.host.clone().unwrap_or_default().try_into()?;
         hosts.push((host, summary));
     }
-    if session.json() {
+    if session.for_programs() {
         let values = hosts.iter().map(|(host, s)| {
             let memory = s.memory.as_ref().map(memory::value).transpose()?;
             let cpu = s.cpu.as_ref().map(cpu::value).transpose()?;
@@ -167,7 +167,7 @@ async fn list(session: &Session) -> anyhow::Result<()> {
                 "cpu": cpu,
             }))
         });
-        return output::json(&values.collect::<anyhow::Result<Vec<_>>>()?);
+        return output::value(&values.collect::<anyhow::Result<Vec<_>>>()?);
     }
     let rows = hosts
         .iter()
@@ -268,11 +268,11 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
     let claims: Vec<Claim> = read_all(response.claims)?;
     let measured = signals::of(session, &host.name).await;
     let volumes = crate::volume::of_host(session, host.name.as_str()).await?;
-    if session.json() {
+    if session.for_programs() {
         let measured = measured.ok().flatten();
         let memory = response.memory.as_ref().map(memory::value).transpose()?;
         let cpu = response.cpu.as_ref().map(cpu::value).transpose()?;
-        return output::json(&json!({
+        return output::value(&json!({
             "host": value(session, &host)?,
             "claims": claims,
             "memory": memory,

@@ -338,8 +338,8 @@ fn lost(program: &Program, call: &Call, why: &str) -> Refusal {
 }
 
 fn print(session: &Session, answers: &[Answer]) -> anyhow::Result<()> {
-    if session.json() {
-        return output::json(&answers.iter().map(to_json).collect::<Vec<_>>());
+    if session.for_programs() {
+        return output::value(&answers.iter().map(to_json).collect::<Vec<_>>());
     }
     let rows = answers.iter().map(row).collect();
     let head = ["program", "name", "address", "log level", "ends in", "by"];
@@ -405,7 +405,7 @@ fn finish(session: &Session, answers: Vec<Answer>) -> anyhow::Result<()> {
         return Ok(());
     }
     let first = refusals.remove(0);
-    if !session.json() {
+    if !session.for_programs() {
         for refusal in &refusals {
             output::message(output::refusal(refusal));
         }

@@ -88,8 +88,8 @@ async fn follow(session: &Session, name: &str) -> anyhow::Result<()> {
             .progress
             .map(TransferProgress::try_from)
             .transpose()?;
-        if session.json() {
-            output::json_line(&json!({
+        if session.for_programs() {
+            output::item(&json!({
                 "state": migration.state,
                 "progress": progress,
                 "remaining_ms": message.remaining_ms,
@@ -102,7 +102,7 @@ async fn follow(session: &Session, name: &str) -> anyhow::Result<()> {
     bar.clear();
     let last = last.filter(|migration| migration.state.is_ended());
     let migration = last.ok_or_else(|| cut_short(name))?;
-    if !session.json() {
+    if !session.for_programs() {
         describe(&migration);
     }
     outcome(migration)
@@ -141,8 +141,8 @@ fn report_request(
     what: &str,
 ) -> anyhow::Result<()> {
     let operation: Operation = operation.unwrap_or_default().try_into()?;
-    if session.json() {
-        return output::json(&operation);
+    if session.for_programs() {
+        return output::value(&operation);
     }
     let id = operation.id;
     output::print(match &operation.outcome {
@@ -186,8 +186,8 @@ async fn list_of(session: &Session, vm: Option<&str>) -> anyhow::Result<Vec<Migr
 
 async fn list(session: &Session, vm: Option<&str>) -> anyhow::Result<()> {
     let all = list_of(session, vm).await?;
-    if session.json() {
-        return output::json(&all);
+    if session.for_programs() {
+        return output::value(&all);
     }
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.unwrap_or_default();
@@ -281,8 +281,8 @@ async fn named(session: &Session, text: &str) -> anyhow::Result<String> {
 
 async fn show(session: &Session, migration: &str) -> anyhow::Result<()> {
     let migration = get(session, migration).await?;
-    if session.json() {
-        return output::json(&migration);
+    if session.for_programs() {
+        return output::value(&migration);
     }
     describe(&migration);
     if let Some(error) = &migration.error {

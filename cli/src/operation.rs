@@ -95,8 +95,8 @@ async fn all(session: &Session, running: bool) -> anyhow::Result<Vec<Operation>>
 
 async fn list(session: &Session, running: bool) -> anyhow::Result<()> {
     let all = all(session, running).await?;
-    if session.json() {
-        return output::json(&all);
+    if session.for_programs() {
+        return output::value(&all);
     }
     let rows = all
         .iter()
@@ -129,7 +129,7 @@ async fn list(session: &Session, running: bool) -> anyhow::Result<()> {
 
 fn show(session: &Session, operation: &Operation) -> anyhow::Result<()> {
     summary(session, operation)?;
-    if session.json() {
+    if session.for_programs() {
         return Ok(());
     }
     for entry in &operation.log {
@@ -149,8 +149,8 @@ fn show(session: &Session, operation: &Operation) -> anyhow::Result<()> {
 
 /// Shows an operation without its steps, which JSON always has.
 fn summary(session: &Session, operation: &Operation) -> anyhow::Result<()> {
-    if session.json() {
-        return output::json(operation);
+    if session.for_programs() {
+        return output::value(operation);
     }
     output::fields(&[
         ("operation", operation.id.to_string()),

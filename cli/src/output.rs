@@ -205,15 +205,15 @@ pub fn message(lines: impl Into<Lines>) {
     let _ = write!(io::stderr().lock(), "{}", lines.into());
 }
 
-/// Prints a value as JSON.
-pub fn json(value: &impl Serialize) -> anyhow::Result<()> {
+/// Prints the value of a command, for programs.
+pub fn value(value: &impl Serialize) -> anyhow::Result<()> {
     let text = serde_json::to_string_pretty(value).context("failed to write JSON")?;
     program_line(&escape_json(&text));
     Ok(())
 }
 
-/// Prints a value as JSON on one line, as one of many.
-pub fn json_line(value: &impl Serialize) -> anyhow::Result<()> {
+/// Prints one value of a stream, on one line.
+pub fn item(value: &impl Serialize) -> anyhow::Result<()> {
     let text = serde_json::to_string(value).context("failed to write JSON")?;
     program_line(&escape_json(&text));
     Ok(())
@@ -232,14 +232,14 @@ pub fn table<const N: usize>(head: [&str; N], rows: Vec<[String; N]>, none: &str
 pub fn names(
     what: &str,
     names: impl Iterator<Item = (String, bool)>,
-    as_json: bool,
+    for_programs: bool,
     none: &str,
 ) -> anyhow::Result<()> {
-    if as_json {
+    if for_programs {
         let all: Vec<_> = names
             .map(|(name, standard)| json!({"name": name, "standard": standard}))
             .collect();
-        return json(&all);
+        return value(&all);
     }
     let rows = names
         .map(|(name, standard)| [name, origin(standard).to_owned()])

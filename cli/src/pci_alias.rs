@@ -69,8 +69,8 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
 }
 
 fn list(session: &Session, aliases: &[PciAlias]) -> anyhow::Result<()> {
-    if session.json() {
-        return output::json(&aliases);
+    if session.for_programs() {
+        return output::value(&aliases);
     }
     let rows = aliases
         .iter()
@@ -89,8 +89,8 @@ fn list(session: &Session, aliases: &[PciAlias]) -> anyhow::Result<()> {
 }
 
 fn show(session: &Session, alias: &PciAlias) -> anyhow::Result<()> {
-    if session.json() {
-        return output::json(alias);
+    if session.for_programs() {
+        return output::value(alias);
     }
     let mut fields = vec![
         ("pci alias", alias.name.to_string()),

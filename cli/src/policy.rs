@@ -97,8 +97,8 @@ fn show_host(
     response: &GetSchedulingPolicyResponse,
 ) -> anyhow::Result<()> {
     let (memory, cpu) = (response.memory.as_ref(), response.cpu.as_ref());
-    if session.json() {
-        return output::json(&json!({
+    if session.for_programs() {
+        return output::value(&json!({
             "host": host,
             "memory": memory.map(memory::value).transpose()?,
             "cpu": cpu.map(cpu::value).transpose()?,
@@ -114,12 +114,12 @@ fn show(session: &Session, policy: &SchedulingPolicy) -> anyhow::Result<()> {
     let settings = policy.settings();
     let groups = by_name(&policy.memory.groups, &policy.cpu.groups);
     let hosts = by_name(&policy.memory.hosts, &policy.cpu.hosts);
-    if session.json() {
+    if session.for_programs() {
         let settings: BTreeMap<_, _> = settings.into_iter().collect();
         let each = |(name, terms): (String, Settings)| (name, terms.into_iter().collect());
         let groups: BTreeMap<String, BTreeMap<_, _>> = groups.into_iter().map(each).collect();
         let hosts: BTreeMap<String, BTreeMap<_, _>> = hosts.into_iter().map(each).collect();
-        return output::json(&json!({
+        return output::value(&json!({
             "settings": settings,
             "groups": groups,
             "hosts": hosts,

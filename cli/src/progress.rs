@@ -41,7 +41,7 @@ pub async fn until_end(session: &Session, name: &str) -> anyhow::Result<Operatio
     let mut drained = drained::Shown::default();
     let mut bar = Bar::new();
     let mut watch = None;
-    let mut is_watched = session.json();
+    let mut is_watched = session.for_programs();
     let mut update = Box::pin(wait_for_update(session, name.to_owned()));
     loop {
         let operation = tokio::select! {
@@ -56,14 +56,14 @@ pub async fn until_end(session: &Session, name: &str) -> anyhow::Result<Operatio
             }
         };
         for entry in operation.log.iter().skip(shown) {
-            if !session.json() {
+            if !session.for_programs() {
                 bar.clear();
                 output::message(line(entry));
             }
         }
         shown = shown.max(operation.log.len());
         if let Some(drain) = operation.drain()
-            && !session.json()
+            && !session.for_programs()
         {
             for line in drained.lines(drain) {
                 output::message(&line);

@@ -233,8 +233,8 @@ async fn list(session: &Session, args: ProviderList) -> anyhow::Result<()> {
         .into_iter()
         .map(TryInto::try_into)
         .collect::<Result<Vec<ResourceProvider>, _>>()?;
-    if session.json() {
-        return output::json(&all);
+    if session.for_programs() {
+        return output::value(&all);
     }
     let rows = all
         .iter()
@@ -260,8 +260,8 @@ async fn show(session: &Session, provider: &str) -> anyhow::Result<()> {
         ..Default::default()
     };
     let usage = read!(session, PlacementServiceClient, get_usage, request)?;
-    if session.json() {
-        return output::json(
+    if session.for_programs() {
+        return output::value(
             &json!({"provider": record, "used": usage.used, "capacity": usage.capacity}),
         );
     }

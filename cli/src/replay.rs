@@ -50,7 +50,7 @@ pub fn run(args: &Replay, format: Format) -> anyhow::Result<()> {
     let changes = changes(args)?;
     let report = replay(args, changes.as_ref())?;
     match format {
-        Format::Json => output::json(&json::report(&report))?,
+        Format::Json => output::value(&json::report(&report))?,
         Format::Table => show::print(&report),
     }
     match report.check.unexplained() {

@@ -32,8 +32,8 @@ pub(crate) async fn revoke(
     };
     let response = call!(session, ClusterServiceClient, revoke_certificate, request)?;
     let revoked = response.certificate.unwrap_or_default();
-    if session.json() {
-        return output::json(&as_json(&revoked));
+    if session.for_programs() {
+        return output::value(&as_json(&revoked));
     }
     output::message(format!(
         "certificate {} is revoked",
@@ -69,9 +69,9 @@ pub(crate) async fn list(session: &Session) -> anyhow::Result<()> {
         list_revoked_certificates,
         request
     )?;
-    if session.json() {
+    if session.for_programs() {
         let all: Vec<Value> = response.certificates.iter().map(as_json).collect();
-        return output::json(&all);
+        return output::value(&all);
     }
     let rows = response.certificates.into_iter().map(|listed| {
         [

@@ -85,9 +85,9 @@ async fn list(session: &Session) -> anyhow::Result<()> {
         .into_iter()
         .map(|wire| Ok((wire.member_count, ServerGroup::try_from(wire)?)))
         .collect::<anyhow::Result<Vec<(u32, ServerGroup)>>>()?;
-    if session.json() {
+    if session.for_programs() {
         let groups: Vec<Value> = groups.iter().map(|(n, g)| value(g, *n)).collect();
-        return output::json(&groups);
+        return output::value(&groups);
     }
     let rows = groups
         .iter()
@@ -115,13 +115,13 @@ fn show(session: &Session, wire: Wire, members: &[ServerGroupMember]) -> anyhow:
         let hosts = member.hosts.iter();
         hosts.map(|host| short(host).to_owned()).collect()
     };
-    if session.json() {
+    if session.for_programs() {
         let mut value = value(&group, count);
         let members = members.iter();
         value["members"] = members
             .map(|m| json!({"vm": short(&m.vm), "hosts": hosts(m)}))
             .collect();
-        return output::json(&value);
+        return output::value(&value);
     }
     output::fields(&[
         ("server group", group.name.to_string()),

@@ -147,7 +147,7 @@ impl Session {
 
     /// Returns whether programs read the output.
     #[must_use]
-    pub fn json(&self) -> bool {
+    pub fn for_programs(&self) -> bool {
         self.output == Format::Json
     }
 
@@ -163,8 +163,8 @@ impl Session {
         result: &str,
         sentence: impl Into<output::Lines>,
     ) -> anyhow::Result<()> {
-        if self.json() {
-            return output::json(&json!({ "name": name, "result": result }));
+        if self.for_programs() {
+            return output::value(&json!({ "name": name, "result": result }));
         }
         output::message(sentence);
         Ok(())

@@ -129,8 +129,8 @@ fn report(
     bytes: u64,
 ) -> anyhow::Result<()> {
     let file = args.file.display();
-    if session.json() {
-        return output::json(
+    if session.for_programs() {
+        return output::value(
             &json!({"file": args.file, "bytes": bytes, "files": manifest.files.len(),
             "has_state": manifest.has_state(), "names_hashed": manifest.names_hashed,
             "missing": manifest.missing}),

@@ -72,7 +72,7 @@ const UPDATES_MAX: usize = 64;
 ///
 /// There is no terminal to draw on; no scheduler could be reached at the beginning; or one refused for good.
 pub async fn run(session: &Session, is_stale: bool) -> anyhow::Result<()> {
-    if session.json() {
+    if session.for_programs() {
         let message = "berth top draws on a terminal and prints no JSON";
         let hint = "`berth watch -o json` prints the changes";
         return Err(contradiction(message, hint).into());

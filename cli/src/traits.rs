@@ -50,5 +50,10 @@ async fn list(session: &Session, prefix: Option<String>, associated: bool) -> an
         let standard = one.create_time.is_none();
         (one.name, standard)
     });
-    output::names("trait", rows, session.json(), "there is no such trait")
+    output::names(
+        "trait",
+        rows,
+        session.for_programs(),
+        "there is no such trait",
+    )
 }

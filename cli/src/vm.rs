@@ -201,8 +201,8 @@ fn template(options: &VmCreate) -> anyhow::Result<wire::VmTemplate> {
 async fn explain(session: &Session, vm: &str, explanation: Explanation) -> anyhow::Result<()> {
     let assignment: Assignment = explanation.assignment.unwrap_or_default().try_into()?;
     let host = short(&explanation.host);
-    if session.json() {
-        return output::json(&json!({
+    if session.for_programs() {
+        return output::value(&json!({
             "host": host,
             "resources": explanation.resources,
             "assignment": assignment,
@@ -290,9 +290,9 @@ async fn list(
     let vms = all_pages!(session, SchedulerServiceClient, list_vms, request, vms);
     let tasks: Vec<String> = vms.iter().map(|vm| vm.task.clone()).collect();
     let vms: Vec<Vm> = read_all(vms)?;
-    if session.json() {
+    if session.for_programs() {
         let values = vms.iter().zip(&tasks).map(|(vm, task)| with_task(vm, task));
-        return output::json(&values.collect::<Result<Vec<_>, _>>()?);
+        return output::value(&values.collect::<Result<Vec<_>, _>>()?);
     }
     let rows = vms
         .iter()
@@ -335,14 +335,14 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
     let obstacle = wire.restart_obstacle.clone();
     let vm: Vm = wire.try_into()?;
     let mut claims: Vec<Claim> = read_all(response.claims)?;
-    if session.json() {
+    if session.for_programs() {
         // Here the claim of the VM stands before that of its migration.
         claims.sort_by_key(|claim| matches!(claim.owner, Owner::Migration(_)));
         let mut shown = json!({"vm": with_task(&vm, &task)?, "claims": claims});
         if !obstacle.is_empty() {
             shown["restart_obstacle"] = json!(obstacle);
         }
-        return output::json(&shown);
+        return output::value(&shown);
     }
     let sides = Sides::of(session, &claims).await?;
     // Where the guest comes from stands before where it goes.
@@ -470,7 +470,7 @@ async fn migrate(
     let operation = conduct!(session.conductor().await?, migrate_vm, request)?.operation;
     let migration = operation.as_ref().and_then(migration_of);
     let finished = finish(session, operation, run).await;
-    if let Some(id) = migration.filter(|_| !run.no_wait && !session.json())
+    if let Some(id) = migration.filter(|_| !run.no_wait && !session.for_programs())
         && let Ok(migration) = migration::get(session, &id).await
     {
         migration::print_tried(&migration);
@@ -490,7 +490,7 @@ async fn delete(session: &Session, vm: &str, run: &Run) -> anyhow::Result<()> {
     };
     let operation = conduct!(session.conductor().await?, delete_vm, request)?.operation;
     finish(session, operation, run).await?;
-    match run.no_wait || !session.json() {
+    match run.no_wait || !session.for_programs() {
         // The last step says so.
         true => Ok(()),
         false => session.done(&resource("vms", vm), "deleted", "the VM is deleted"),
@@ -523,8 +523,8 @@ fn migration_of(operation: &Operation) -> Option<String> {
 async fn finish(session: &Session, operation: Option<Operation>, run: &Run) -> anyhow::Result<()> {
     let name = operation.unwrap_or_default().name;
     if run.no_wait {
-        if session.json() {
-            return output::json(&json!({"operation": short(&name)}));
+        if session.for_programs() {
+            return output::value(&json!({"operation": short(&name)}));
         }
         output::print(short(&name));
         return Ok(());

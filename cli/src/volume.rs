@@ -196,9 +196,9 @@ async fn list(session: &Session, host: Option<&str>) -> anyhow::Result<()> {
     };
     let volumes = all_pages!(session, VolumeServiceClient, list_volumes, request, volumes);
     let volumes: Vec<Volume> = crate::session::read_all(volumes)?;
-    if session.json() {
+    if session.for_programs() {
         let values: Vec<Value> = volumes.iter().map(value).collect();
-        return output::json(&values);
+        return output::value(&values);
     }
     let rows = volumes.iter().map(|volume| {
         let hosts: Vec<&str> = volume.replicas.iter().map(|r| r.host.as_str()).collect();
@@ -228,10 +228,10 @@ fn value(volume: &Volume) -> Value {
 
 /// Shows a volume and the VM that has it, if one does.
 fn show(session: &Session, volume: &Volume, vm: &str) -> anyhow::Result<()> {
-    if session.json() {
+    if session.for_programs() {
         let mut value = value(volume);
         value["attached_vm"] = (!vm.is_empty()).then_some(vm).into();
-        return output::json(&value);
+        return output::value(&value);
     }
     let yes = |is_so: bool| if is_so { "yes" } else { "no" }.to_owned();
     output::fields(&[
@@ -288,8 +288,8 @@ async fn capacity(session: &Session, hosts: &[String]) -> anyhow::Result<()> {
         ..GetVolumeCapacityRequest::default()
     };
     let response = read!(session, VolumeServiceClient, get_volume_capacity, request)?;
-    if session.json() {
-        return output::json(&json!({
+    if session.for_programs() {
+        return output::value(&json!({
             "available_bytes": response.available_bytes,
             "maximum_volume_bytes": response.maximum_volume_bytes,
             "hosts": response.hosts.iter().map(capacity_value).collect::<Vec<_>>(),
@@ -440,7 +440,7 @@ fn show_space_plan(
     size: u64,
     plan: &v1::PlanVolumeRoomResponse,
 ) -> anyhow::Result<()> {
-    if session.json() {
+    if session.for_programs() {
         let moves = plan.moves.iter().map(|one| {
             json!({
                 "volume": short(&one.volume),
@@ -449,7 +449,7 @@ fn show_space_plan(
                 "to_region": one.to_region,
             })
         });
-        return output::json(&json!({
+        return output::value(&json!({
             "region": plan.region,
             "extent": plan.extent.as_ref().map(extent_value),
             "moves": moves.collect::<Vec<_>>(),

@@ -163,8 +163,8 @@ impl WatchState {
 
     fn start_over(&mut self, session: &Session) -> anyhow::Result<()> {
         *self = Self::new(0);
-        if session.json() {
-            return output::json_line(&json!({"event": "restart", "revision": 0}));
+        if session.for_programs() {
+            return output::item(&json!({"event": "restart", "revision": 0}));
         }
         output::message("restarting from the beginning: discard the lines above");
         Ok(())
@@ -195,10 +195,8 @@ impl WatchState {
 
     /// Prints the phase for programs; people need it only once.
     fn print_phase(&self, session: &Session, what: &str) -> anyhow::Result<()> {
-        if session.json() {
-            return output::json_line(
-                &json!({"event": what, "revision": self.incoming.revision()}),
-            );
+        if session.for_programs() {
+            return output::item(&json!({"event": what, "revision": self.incoming.revision()}));
         }
         if what == "in_step" {
             output::message(format!("in step at revision {}", self.incoming.revision()));
@@ -208,7 +206,7 @@ impl WatchState {
 
     fn show(&mut self, session: &Session, what: &str, event: &Event) -> anyhow::Result<()> {
         let name = event.change.name();
-        if session.json() {
+        if session.for_programs() {
             self.known.insert(name.clone(), String::new());
             return json_line(what, event, &name);
         }
@@ -254,7 +252,7 @@ fn json_line(what: &str, event: &Event, name: &Name) -> anyhow::Result<()> {
         Change::Deleted(_) => value["event"] = "deleted".into(),
         Change::Put(record) => value["record"] = records::json(record)?,
     }
-    output::json_line(&value)
+    output::item(&value)
 }
 
 /// Returns a record as one line.

@@ -26,8 +26,8 @@ async fn login(session: &Session) -> anyhow::Result<()> {
     let seconds = |duration: Option<prost_types::Duration>| duration.map_or(0, |d| d.seconds);
     let link_s = seconds(link.link_lifetime);
     let session_s = seconds(link.session_lifetime);
-    if session.json() {
-        return output::json(&json!({
+    if session.for_programs() {
+        return output::value(&json!({
             "url": link.url,
             "principal": link.principal,
             "linkLifetime": format!("{link_s}s"),

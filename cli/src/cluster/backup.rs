@@ -294,8 +294,8 @@ fn report(session: &Session, target: &Target, summary: &Summary) -> anyhow::Resu
         }
         Target::Stdout => "standard output".to_owned(),
     };
-    match (session.json(), target) {
-        (true, Target::File(_)) => return output::json(&value),
+    match (session.for_programs(), target) {
+        (true, Target::File(_)) => return output::value(&value),
         // Standard output holds the backup.
         (true, Target::Stdout) => output::program_message(&value.to_string()),
         (false, _) => {

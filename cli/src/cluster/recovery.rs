@@ -27,8 +27,8 @@ pub(super) async fn run(session: &mut Session, verb: Verb) -> anyhow::Result<()>
 async fn status(session: &Session) -> anyhow::Result<()> {
     let request = GetRecoveryRequest::default();
     let response = read!(session, ClusterServiceClient, get_recovery, request)?;
-    if session.json() {
-        return output::json(&status_json(&response));
+    if session.for_programs() {
+        return output::value(&status_json(&response));
     }
     let line = line(response.recovery.as_ref());
     let Some(recovery) = response.recovery.filter(|r| r.end_time.is_none()) else {
@@ -121,8 +121,8 @@ async fn end(session: &Session, accept_conflicts: bool) -> anyhow::Result<()> {
         request_id: request_id(None),
     };
     let response = call!(session, ClusterServiceClient, end_recovery, request)?;
-    if session.json() {
-        return output::json(&response.recovery.as_ref().map(as_json));
+    if session.for_programs() {
+        return output::value(&response.recovery.as_ref().map(as_json));
     }
     output::message("the recovery has ended");
     Ok(())

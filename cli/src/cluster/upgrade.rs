@@ -158,8 +158,8 @@ async fn status(session: &Session) -> anyhow::Result<()> {
     };
     let hosts = all_pages!(session, HostServiceClient, list_hosts, request, hosts);
     let versions = Versions::new(&status, &conductors, &hosts);
-    if session.json() {
-        return output::json(&as_json(&versions));
+    if session.for_programs() {
+        return output::value(&as_json(&versions));
     }
     output::fields(&[
         ("cluster version", versions.cluster.to_string()),

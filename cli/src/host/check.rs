@@ -35,8 +35,8 @@ pub(super) async fn run(session: &Session, arguments: HostCheck) -> anyhow::Resu
     let response = session.conductor().await?.check_hosts(request).await;
     let response = response.map_err(|status| refusal(&status))?.into_inner();
     let findings: Vec<HostFinding> = read_all(response.findings)?;
-    if session.json() {
-        output::json(&findings)?;
+    if session.for_programs() {
+        output::value(&findings)?;
     } else {
         print(&findings);
     }

@@ -157,7 +157,7 @@ async fn drain(
                     let refusal = stuck.refusal.clone().unwrap_or_default().try_into()?;
                     outcome.stayed.push((short(&stuck.vm).to_owned(), refusal));
                 }
-                if !session.json() && !options.run.no_wait {
+                if !session.for_programs() && !options.run.no_wait {
                     show(host, &plan);
                 }
                 outcome.plan = plan;
@@ -223,8 +223,8 @@ async fn warn_of_guests(session: &Session, host: &str) {
 
 /// Shows a drain that is not waited for.
 fn begun(session: &Session, host: &str, operation: &str) -> anyhow::Result<()> {
-    if session.json() {
-        return output::json(&json!({"operation": operation}));
+    if session.for_programs() {
+        return output::value(&json!({"operation": operation}));
     }
     output::print(operation);
     output::message(format!("operation {operation} drains host {host}"));
@@ -348,7 +348,7 @@ fn finish(
     options: &DrainOptions,
     outcome: &Outcome,
 ) -> anyhow::Result<()> {
-    if session.json() {
+    if session.for_programs() {
         let moves = outcome.plan.moves.iter();
         let planned: Vec<_> = moves
             .map(|m| json!({"vm": short(&m.vm), "how": word(m), "to": short(&m.destination)}))
@@ -363,7 +363,7 @@ fn finish(
             .iter()
             .map(|(vm, why)| json!({"vm": vm, "error": why}))
             .collect();
-        output::json(&json!({
+        output::value(&json!({
             "plan": planned,
             "cordoned": outcome.cordoned,
             "operation": outcome.operation,

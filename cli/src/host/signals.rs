@@ -49,10 +49,10 @@ pub(super) async fn list(session: &Session) -> anyhow::Result<()> {
         let measured = signals.map(Measured::try_from).transpose()?;
         hosts.push((short(&host).to_owned(), measured));
     }
-    if session.json() {
+    if session.for_programs() {
         let value = |(host, measured)| json!({"host": host, "memory_signals": measured});
         let values: Vec<_> = hosts.iter().map(|(host, m)| value((host, m))).collect();
-        return output::json(&values);
+        return output::value(&values);
     }
     let head = [
         "host",

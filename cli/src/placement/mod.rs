@@ -84,7 +84,7 @@ impl Remote {
         let token = token(options.token_file.as_deref())?;
         let timeout = Duration::from_secs(options.timeout.into());
         let http = Http::new(&options.from, token, options.ca_file.as_deref(), timeout)?;
-        let meter = Meter::new(session.json());
+        let meter = Meter::new(session.for_programs());
         let url = http.base().to_owned();
         let name = options.source.clone();
         let name = name.unwrap_or_else(|| url.split("://").last().unwrap_or_default().to_owned());
@@ -135,8 +135,8 @@ impl Remote {
 async fn compare(session: &Session, options: Compare) -> anyhow::Result<()> {
     let remote = Remote::open(session, &options.source).await?;
     let (reading, comparison) = remote.compare(session).await?;
-    if session.json() {
-        output::json(&json!({
+    if session.for_programs() {
+        output::value(&json!({
             "source": remote.json(),
             "moving": report::moving_json(&reading.moving),
             "comparison": comparison,
@@ -165,12 +165,12 @@ async fn import(session: &Session, options: Import) -> anyhow::Result<()> {
         "plan": report::plan_json(&plan),
         "conflicts": plan.conflicts,
     });
-    if !session.json() {
+    if !session.for_programs() {
         report::conflicts(&plan, remote.listed_max);
     }
     if options.dry_run || strict {
-        if session.json() {
-            output::json(&value)?;
+        if session.for_programs() {
+            output::value(&value)?;
         } else {
             report::plan(&plan);
             report::moving(&reading.moving);
@@ -187,15 +187,15 @@ async fn import(session: &Session, options: Import) -> anyhow::Result<()> {
     } else {
         carry_out::carry_out(session, &remote.name, &plan, remote.meter).await?
     };
-    if !session.json() {
+    if !session.for_programs() {
         report::refused(&refused, remote.listed_max);
     }
     remote.meter.message("both sides are read again");
     let (reading, comparison) = remote.compare(session).await?;
-    if session.json() {
+    if session.for_programs() {
         value["refused"] = json!(refused);
         value["comparison"] = json!(comparison);
-        output::json(&value)?;
+        output::value(&value)?;
     } else {
         report::comparison(&comparison);
         report::moving(&reading.moving);

@@ -47,7 +47,7 @@ pub async fn run(session: &Session, args: Balance) -> anyhow::Result<()> {
         ..Default::default()
     };
     let plan = read!(session, PlannerServiceClient, plan_balance, request)?;
-    if !session.json() {
+    if !session.for_programs() {
         show(&plan);
     }
     let mut done = Vec::new();
@@ -56,12 +56,12 @@ pub async fn run(session: &Session, args: Balance) -> anyhow::Result<()> {
         confirm(&args, &plan)?;
         stopped = execute(session, &plan, &mut done).await.err();
     }
-    if session.json() {
+    if session.for_programs() {
         let mut value = to_json(&plan);
         if args.execute {
             value["done"] = json!(done);
         }
-        output::json(&value)?;
+        output::value(&value)?;
     }
     match stopped {
         None => Ok(()),

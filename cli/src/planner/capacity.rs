@@ -27,9 +27,9 @@ pub async fn run(session: &Session, args: Capacity) -> anyhow::Result<()> {
         ..Default::default()
     };
     let response = read!(session, PlannerServiceClient, get_capacity, request)?;
-    if session.json() {
+    if session.for_programs() {
         let ratios: Vec<_> = response.ratios.iter().map(to_json).collect();
-        return output::json(&json!({"ratios": ratios, "revision": response.revision}));
+        return output::value(&json!({"ratios": ratios, "revision": response.revision}));
     }
     let rows = response.ratios.iter().map(|at| {
         [

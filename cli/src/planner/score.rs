@@ -21,8 +21,8 @@ pub async fn run(session: &Session, args: Score) -> anyhow::Result<()> {
     let request = GetScoreRequest::default();
     let response = read!(session, PlannerServiceClient, get_score, request)?;
     let score = response.score.unwrap_or_default();
-    if session.json() {
-        return output::json(&to_json(&score, &response.unreported_hosts));
+    if session.for_programs() {
+        return output::value(&to_json(&score, &response.unreported_hosts));
     }
     let mut rows: Vec<[String; 4]> = Vec::new();
     rows.extend(score.components.iter().map(|component| {

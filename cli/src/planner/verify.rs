@@ -42,8 +42,8 @@ pub async fn run(session: &Session, args: Verify) -> anyhow::Result<()> {
         ..Default::default()
     };
     let response = read!(session, PlannerServiceClient, verify_cluster, request)?;
-    if session.json() {
-        output::json(&to_json(&response)?)?;
+    if session.for_programs() {
+        output::value(&to_json(&response)?)?;
     } else {
         show(&response, &args)?;
     }

@@ -128,8 +128,8 @@ fn line(
     what: &str,
     provider: &ResourceProvider,
 ) -> anyhow::Result<()> {
-    if session.json() {
-        return output::json_line(&json!({"revision": revision, "provider": provider}));
+    if session.for_programs() {
+        return output::item(&json!({"revision": revision, "provider": provider}));
     }
     let amounts = provider.inventories.iter();
     let amounts = amounts.map(|(class, inventory)| format!("{class}={}", inventory.total));
@@ -146,8 +146,8 @@ fn line(
 }
 
 fn print_deleted(session: &Session, revision: u64, id: &str) -> anyhow::Result<()> {
-    if session.json() {
-        return output::json_line(&json!({"revision": revision, "deleted": id}));
+    if session.for_programs() {
+        return output::item(&json!({"revision": revision, "deleted": id}));
     }
     output::print(format!("gone     {id}"));
     Ok(())

@@ -53,7 +53,7 @@ pub fn balance(session: &Session, args: &Balance) -> anyhow::Result<()> {
     let scores = (score(&before, group), score(after, group));
     let left = on_offline_nodes(after, group).into_iter();
     let left: Vec<&str> = left.map(|i| after.instance(i).name.as_str()).collect();
-    if session.json() {
+    if session.for_programs() {
         let moves = plan.steps.iter().map(|step| {
             json!({
                 "instance": after.instance(step.instance).name,
@@ -64,7 +64,7 @@ pub fn balance(session: &Session, args: &Balance) -> anyhow::Result<()> {
             })
         });
         let moves: Vec<_> = moves.collect();
-        return output::json(&json!({
+        return output::value(&json!({
             "score_before": scores.0,
             "score_after": scores.1,
             "moves": moves,

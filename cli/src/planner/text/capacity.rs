@@ -63,7 +63,7 @@ pub fn capacity(session: &Session, args: &Capacity) -> anyhow::Result<()> {
     };
     let response = count(&mut loaded.cluster, &question);
     let limiting = response.limiting.resource();
-    if session.json() {
+    if session.for_programs() {
         let mut value = json!({"instances": response.instances, "limiting": limiting});
         if args.tiered {
             let tiers = response.tiers.iter().map(|tier| {
@@ -76,7 +76,7 @@ pub fn capacity(session: &Session, args: &Capacity) -> anyhow::Result<()> {
             });
             value["tiers"] = tiers.collect();
         }
-        return output::json(&value);
+        return output::value(&value);
     }
     if args.tiered {
         let rows = response.tiers.iter().map(|tier| {

@@ -19,13 +19,13 @@ pub fn score(session: &Session, args: &arguments::Score) -> anyhow::Result<()> {
     // The score of released htools knows no ratio, and this one is to be comparable.
     let loaded = load(&args.text, RatioSource::Ignored)?;
     let score = Score::new(&loaded.cluster, loaded.group);
-    if session.json() {
+    if session.for_programs() {
         let components = score.named();
         let mut values: Map<_, _> = components
             .map(|(name, value)| (name.to_owned(), json!(value)))
             .collect();
         values.insert("score".to_owned(), json!(score.total));
-        return output::json(&values);
+        return output::value(&values);
     }
     let rows = COMPONENTS.iter().zip(score.components);
     let rows = rows.map(|((name, weight), value)| {

@@ -53,7 +53,7 @@ pub fn verify(session: &Session, args: &Verify) -> anyhow::Result<()> {
             && (args.names.is_empty() || args.names.contains(&verdict.name))
     });
     let ok = verdicts.iter().all(Verdict::is_fine);
-    if session.json() {
+    if session.for_programs() {
         let nodes = verdicts.iter().map(|verdict| {
             json!({
                 "node": verdict.name,
@@ -62,7 +62,7 @@ pub fn verify(session: &Session, args: &Verify) -> anyhow::Result<()> {
                 "violation": verdict.violation.word(),
             })
         });
-        output::json(&json!({"ok": ok, "nodes": nodes.collect::<Vec<_>>()}))?;
+        output::value(&json!({"ok": ok, "nodes": nodes.collect::<Vec<_>>()}))?;
     } else {
         let rows = verdicts.iter().map(|verdict| {
             let word = |fine| if fine { "yes" } else { "NO" }.to_owned();
