@@ -20,17 +20,27 @@ pub fn message(error: &clap::Error) -> String {
     words.join(" ")
 }
 
-/// Returns whether arguments that clap refused request output for programs.
+/// Returns the format of the output that arguments request which clap refused, as it is typed.
+#[must_use]
+pub fn output_format(arguments: &[OsString]) -> Option<&str> {
+    let mut words = arguments.iter().filter_map(|word| word.to_str());
+    while let Some(word) = words.next() {
+        if matches!(word, "-o" | "--output") {
+            return words.next();
+        }
+        let beside = word.strip_prefix("--output=");
+        let short = || word.strip_prefix("-o").filter(|_| !word.starts_with("--"));
+        if let Some(format) = beside.or_else(short) {
+            return Some(format.strip_prefix('=').unwrap_or(format));
+        }
+    }
+    None
+}
+
+/// Returns whether arguments that clap refused request output for programs, of one that knows JSON alone.
 #[must_use]
 pub fn wants_json(arguments: &[OsString]) -> bool {
-    let words: Vec<&str> = arguments.iter().filter_map(|word| word.to_str()).collect();
-    let apart = words
-        .windows(2)
-        .any(|pair| matches!(pair, ["-o" | "--output", "json"]));
-    apart
-        || words
-            .iter()
-            .any(|word| matches!(*word, "-ojson" | "-o=json" | "--output=json"))
+    output_format(arguments) == Some("json")
 }
 
 #[cfg(test)]
@@ -44,12 +54,21 @@ mod tests {
             "berth -o json x",
             "berth x --output json",
             "berth x --output=json",
+            "berth -o=json",
             "berth -ojson",
         ] {
             assert!(wants_json(&words(line)), "{line}");
         }
-        for line in ["berth", "berth -o table json", "berth vm show json"] {
+        for line in [
+            "berth",
+            "berth -o",
+            "berth -o table json",
+            "berth vm show json",
+        ] {
             assert!(!wants_json(&words(line)), "{line}");
+        }
+        for line in ["berth -o yaml", "berth -oyaml x", "berth x --output=yaml"] {
+            assert_eq!(output_format(&words(line)), Some("yaml"), "{line}");
         }
     }
 }
