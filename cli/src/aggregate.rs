@@ -11,8 +11,21 @@ use berth_proto::policy::v1::{
 use serde_json::json;
 
 use crate::arguments::{Aggregate as Verb, AvailabilityZone};
+use crate::output::Columns;
 use crate::session::{Session, read_all, request_id, resource, short};
 use crate::{all_pages, call, output, read};
+
+/// The columns of the list.
+pub(crate) const COLUMNS: Columns<4, 2> = Columns {
+    usual: ["aggregate", "zone", "hosts", "metadata"],
+    wide: ["uuid", "generation"],
+};
+
+/// The columns of the list of availability zones.
+pub(crate) const ZONES: Columns<3, 0> = Columns {
+    usual: ["zone", "count", "hosts"],
+    wide: [],
+};
 
 /// Runs the command.
 ///
@@ -117,14 +130,13 @@ pub async fn zones(session: &Session, verb: AvailabilityZone) -> anyhow::Result<
     }
     let rows = zones
         .into_iter()
-        .map(|(zone, hosts)| [zone, hosts.len().to_string(), few(hosts.iter())])
+        .map(|(zone, hosts)| ([zone, hosts.len().to_string(), few(hosts.iter())], []))
         .collect();
-    output::table(
-        ["zone", "count", "hosts"],
+    output::list(
+        &ZONES,
         rows,
         "there is no availability zone: make one with `berth aggregate create NAME --zone ZONE`",
-    );
-    Ok(())
+    )
 }
 
 fn change(aggregate: &str) -> UpdateAggregateRequest {
@@ -160,22 +172,17 @@ async fn list(session: &Session) -> anyhow::Result<()> {
     let rows = aggregates
         .iter()
         .map(|aggregate| {
-            [
+            let usual = [
                 aggregate.name.to_string(),
-                aggregate
-                    .zone()
-                    .map_or("-".to_owned(), |zone| zone.to_string()),
+                output::or_dash(aggregate.zone()),
                 few(aggregate.hosts.iter()),
                 metadata(aggregate),
-            ]
+            ];
+            let wide = [aggregate.id.to_string(), aggregate.generation.to_string()];
+            (usual, wide)
         })
         .collect();
-    output::table(
-        ["aggregate", "zone", "hosts", "metadata"],
-        rows,
-        "there is no aggregate",
-    );
-    Ok(())
+    output::list(&COLUMNS, rows, "there is no aggregate")
 }
 
 fn show(session: &Session, wire: Option<Wire>) -> anyhow::Result<()> {

@@ -23,6 +23,7 @@ pub use self::first_boot::FirstBoot;
 pub use self::history::HistoryPart;
 pub use self::log_level::{LogLevel, Programs};
 pub use self::moves::{DrainOptions, HostMoves, Moves};
+pub use self::output::OutputOptions;
 pub use self::placement::{
     Candidates, Class, Group, GroupPolicy, Order, Provider, ProviderFilter, ProviderList, Trait,
 };
@@ -52,6 +53,7 @@ mod history;
 mod log_level;
 mod moves;
 pub(crate) mod names;
+mod output;
 mod placement;
 mod planner;
 mod policy;
@@ -81,9 +83,9 @@ would not be survived, a replay differs, or no leader answers `cluster status`.
 Any other read that one scheduler answered from its own state is a success, and
 standard error says so.
 
-With --output json, a command that changed something and has no record to show
-prints {\"name\", \"result\"}. A refusal or failure is one JSON object, the last
-line on standard error, behind the progress:
+With -o json or yaml, a command that changed something and has no record to
+show prints {\"name\", \"result\"}. A refusal or failure is one object, the last
+line (or document) on standard error, behind the progress:
   {\"error\": {\"code\", \"reason\", \"message\", \"metadata\", \"hint\"}}
 and that a read is stale is one too:
   {\"stale\": {\"address\", \"member_id\", \"revision\", \"age_ms\", \"leader_id\", …}}
@@ -166,12 +168,18 @@ pub struct Global {
     /// Standard error states which state is shown. For commands that only read.
     #[arg(long, global = true, value_name = "REVISION|TIME", help_heading = help::GLOBAL)]
     pub at: Option<Moment>,
-    /// Format of the output, for people or for programs
-    #[arg(long, short, global = true, value_enum, default_value = "table", help_heading = help::GLOBAL)]
-    pub output: Format,
+    /// Options of the output.
+    #[command(flatten)]
+    pub output: OutputOptions,
 }
 
 impl Global {
+    /// Returns the format of the output.
+    #[must_use]
+    pub fn format(&self) -> Format {
+        self.output.output.format
+    }
+
     /// Returns the revision at which schedulers are read, if one is named.
     #[must_use]
     pub fn revision(&self) -> Option<u64> {

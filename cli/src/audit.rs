@@ -13,9 +13,16 @@ use prost_types::Timestamp;
 use serde_json::json;
 
 use crate::arguments::{Audit as Verb, AuditList};
+use crate::output::Columns;
 use crate::session::{Session, read_all, resource};
 use crate::usage::Usage;
 use crate::{migration, output, read};
+
+/// The columns of the list.
+pub(crate) const COLUMNS: Columns<6, 1> = Columns {
+    usual: ["entry", "time", "principal", "method", "about", "decided"],
+    wide: ["request id"],
+};
 
 /// The largest page that a scheduler returns.
 const PAGE_MAX: i32 = 1000;
@@ -81,11 +88,14 @@ impl Line {
         }
     }
 
+    /// Returns its record, with what `berth audit show` takes for it.
     fn json(&self) -> serde_json::Value {
-        match self {
+        let mut value = match self {
             Self::Entry(entry) => json!(entry),
             Self::Refused(refused) => json!(refused),
-        }
+        };
+        value["entry"] = self.name().into();
+        value
     }
 }
 
@@ -121,18 +131,17 @@ async fn list(session: &Session, args: AuditList) -> anyhow::Result<()> {
         return output::value(&lines);
     }
     let rows = lines.iter().map(|line| {
-        [
+        let usual = [
             line.name(),
             migration::time(line.at()),
             line.principal().to_owned(),
             line.request().method.clone(),
             about(line.request()),
             line.decided(),
-        ]
+        ];
+        (usual, [output::or_dash(line.request().request_id)])
     });
-    let head = ["entry", "time", "principal", "method", "about", "decided"];
-    output::table(head, rows.collect(), "there is no entry");
-    Ok(())
+    output::list(&COLUMNS, rows.collect(), "there is no entry")
 }
 
 /// Returns what was refused; nothing of a state, which has the audit log only.
@@ -208,7 +217,7 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
     let response = read!(session, AuditServiceClient, get_audit_entry, request)?;
     let entry: Entry = response.audit_entry.unwrap_or_default().try_into()?;
     if session.for_programs() {
-        return output::value(&entry);
+        return output::value(&Line::Entry(entry).json());
     }
     let mut fields = vec![
         ("entry", entry.revision.to_string()),
@@ -257,7 +266,7 @@ async fn show_refused(session: &Session, number: &str) -> anyhow::Result<()> {
 
 fn refusal(session: &Session, refused: &Refused) -> anyhow::Result<()> {
     if session.for_programs() {
-        return output::value(refused);
+        return output::value(&Line::Refused(refused.clone()).json());
     }
     let mut fields = vec![
         ("refusal", format!("r{}", refused.number)),

@@ -112,13 +112,11 @@ fn contents(path: &Path) -> Result<Contents, Refusal> {
 fn inspect(files: &[PathBuf], format: Format) -> anyhow::Result<()> {
     let all = files.iter().map(|path| contents(path));
     let all = all.collect::<Result<Vec<_>, Refusal>>()?;
-    match format {
-        Format::Json => output::value(&all.iter().map(show::contents_json).collect::<Vec<_>>()),
-        Format::Table => {
-            show::print(&all);
-            Ok(())
-        }
+    if format.is_of_value() {
+        return output::value(&all.iter().map(show::contents_json).collect::<Vec<_>>());
     }
+    show::print(&all);
+    Ok(())
 }
 
 fn verify(files: &[PathBuf], format: Format) -> anyhow::Result<()> {
@@ -136,7 +134,7 @@ fn verify(files: &[PathBuf], format: Format) -> anyhow::Result<()> {
     let revision = verified.machine.state().revision();
     let hosts = verified.machine.state().hosts().len();
     let vms = verified.machine.state().vms().len();
-    if format == Format::Json {
+    if format.is_of_value() {
         return output::value(&json!({
             "files": files,
             "index": position.index,

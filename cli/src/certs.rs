@@ -14,7 +14,22 @@ use serde_json::{Value, json};
 
 use crate::arguments::{Certs, CertsFrom, CertsHypervisor, CertsInit, CertsIssue, CertsRenew};
 use crate::migration;
-use crate::output::{self, Format, Lines};
+use crate::output::{self, Columns, Format, Lines};
+
+/// The columns of the list.
+pub(crate) const COLUMNS: Columns<8, 0> = Columns {
+    usual: [
+        "role",
+        "name",
+        "names",
+        "from",
+        "until",
+        "days left",
+        "sha-256",
+        "file",
+    ],
+    wide: [],
+};
 
 /// Runs a verb of `berth certs`.
 ///
@@ -33,7 +48,7 @@ pub fn run(command: Certs, format: Format) -> anyhow::Result<()> {
 
 fn init(args: &CertsInit, format: Format) -> anyhow::Result<()> {
     let pair = authority::init(&args.directory, &args.name, args.days)?;
-    if format == Format::Json {
+    if format.is_of_value() {
         return output::value(&json!({"ca": pair.cert, "ca_key": pair.key}));
     }
     let (cert, key) = (pair.cert.display(), pair.key.display());
@@ -93,7 +108,7 @@ fn hypervisor(args: &CertsHypervisor, format: Format) -> anyhow::Result<()> {
             .join(format!("hypervisor-{}", args.name))
     });
     hypervisor::issue(&open(&args.from)?, &spec, &directory)?;
-    if format == Format::Json {
+    if format.is_of_value() {
         return output::value(&json!({"host": spec.name, "directory": directory}));
     }
     let mut lines = Lines::new();
@@ -114,7 +129,7 @@ fn hypervisor(args: &CertsHypervisor, format: Format) -> anyhow::Result<()> {
 /// Prints which files hold a certificate, and how a program is configured to use them.
 fn print_pair(pair: &Pair, how: &str, authority: &Path, format: Format) -> anyhow::Result<()> {
     let identity = authority::read(&pair.cert)?;
-    if format == Format::Json {
+    if format.is_of_value() {
         return output::value(&to_json(&pair.cert, &identity));
     }
     let mut lines = Lines::new();
@@ -179,7 +194,7 @@ fn show(paths: &[PathBuf], format: Format) -> anyhow::Result<()> {
             Err(error) => return Err(error.into()),
         }
     }
-    if format == Format::Json {
+    if format.is_of_value() {
         let all: Vec<Value> = certificates.iter().map(|(f, i)| to_json(f, i)).collect();
         return output::value(&all);
     }
@@ -189,7 +204,7 @@ fn show(paths: &[PathBuf], format: Format) -> anyhow::Result<()> {
             true => "has run out".to_owned(),
             false => identity.days_left(now).to_string(),
         };
-        [
+        let row = [
             identity.role.to_string(),
             identity.name.clone(),
             explain::names(&identity),
@@ -198,20 +213,10 @@ fn show(paths: &[PathBuf], format: Format) -> anyhow::Result<()> {
             left,
             identity.fingerprint[..16].to_owned(),
             file.display().to_string(),
-        ]
+        ];
+        (row, [])
     });
-    let head = [
-        "role",
-        "name",
-        "names",
-        "from",
-        "until",
-        "days left",
-        "sha-256",
-        "file",
-    ];
-    output::table(head, rows.collect(), "there is no certificate");
-    Ok(())
+    output::list(&COLUMNS, rows.collect(), "there is no certificate")
 }
 
 fn to_json(file: &Path, identity: &Identity) -> Value {

@@ -7,8 +7,15 @@ use berth_proto::placement::v1::{
 };
 
 use crate::arguments::Class as Verb;
+use crate::output::Columns;
 use crate::session::{Session, request_id};
 use crate::{all_pages, call, output};
+
+/// The columns of the list.
+pub(crate) const COLUMNS: Columns<2, 0> = Columns {
+    usual: ["class", "origin"],
+    wide: [],
+};
 
 /// Runs the command.
 ///
@@ -78,7 +85,7 @@ async fn list(session: &Session) -> anyhow::Result<()> {
         (class.name, standard)
     });
     output::names(
-        "class",
+        &COLUMNS,
         rows,
         session.for_programs(),
         "there is no resource class",

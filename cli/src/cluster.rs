@@ -17,6 +17,7 @@ use serde_json::json;
 
 use crate::arguments::Cluster as Verb;
 use crate::other_clusters::Other;
+use crate::output::Columns;
 use crate::session::{Session, request_id, resource, short};
 use crate::{all_pages, call, migration, output, read, revocation};
 
@@ -26,6 +27,12 @@ pub(crate) use recovery::line as recovery_line;
 #[derive(Debug, thiserror::Error)]
 #[error("no leader answers")]
 pub struct WithoutLeader;
+
+/// The columns of the list of conductors.
+pub(crate) const SERVICES: Columns<3, 0> = Columns {
+    usual: ["conductor", "address", "version"],
+    wide: [],
+};
 
 /// Runs the command.
 ///
@@ -120,26 +127,22 @@ async fn services(session: &Session) -> anyhow::Result<()> {
     if session.for_programs() {
         return output::value(&services.iter().map(service_json).collect::<Vec<_>>());
     }
-    conductors_table(&services);
-    Ok(())
+    conductors_table(&services)
 }
 
-fn conductors_table(services: &[Service]) {
+fn conductors_table(services: &[Service]) -> anyhow::Result<()> {
     let rows = services
         .iter()
         .map(|s| {
-            [
+            let row = [
                 short(&s.name).to_owned(),
                 s.address.clone(),
                 s.service_version.to_string(),
-            ]
+            ];
+            (row, [])
         })
         .collect();
-    output::table(
-        ["conductor", "address", "version"],
-        rows,
-        "no conductor has registered",
-    );
+    output::list(&SERVICES, rows, "no conductor has registered")
 }
 
 fn service_json(service: &Service) -> serde_json::Value {
@@ -212,7 +215,7 @@ async fn status(session: &mut Session) -> anyhow::Result<()> {
             status.member_id
         ));
     }
-    conductors_table(&services);
+    conductors_table(&services)?;
     check_leader(session, leader.as_ref())
 }
 

@@ -172,7 +172,7 @@ impl Demo {
         let session = Session::new(&nowhere, output).expect("an address");
         Self {
             session,
-            json: output == Format::Json,
+            json: output.is_of_value(),
             summary: Summary::default(),
             section: 0,
         }

@@ -11,8 +11,15 @@ use berth_proto::scheduler::v1::{
 use berth_proto::types::v1 as wire;
 
 use crate::arguments::Flavor as Verb;
+use crate::output::Columns;
 use crate::session::{Session, creator, request_id, resource};
 use crate::{all_pages, call, output, read};
+
+/// The columns of the list.
+pub(crate) const COLUMNS: Columns<5, 2> = Columns {
+    usual: ["flavor", "vcpus", "memory mib", "disk gib", "specs"],
+    wide: ["project", "creator"],
+};
 
 /// Runs the command.
 ///
@@ -106,21 +113,18 @@ fn list(session: &Session, flavors: &[Flavor]) -> anyhow::Result<()> {
     let rows = flavors
         .iter()
         .map(|f| {
-            [
+            let usual = [
                 f.name.to_string(),
                 f.vcpus.to_string(),
                 f.memory_mib.to_string(),
                 f.disk_gib.to_string(),
                 specs(f),
-            ]
+            ];
+            let wide = [f.ownership.project_name().to_owned(), creator(&f.ownership)];
+            (usual, wide)
         })
         .collect();
-    output::table(
-        ["flavor", "vcpus", "memory mib", "disk gib", "specs"],
-        rows,
-        "there is no flavor",
-    );
-    Ok(())
+    output::list(&COLUMNS, rows, "there is no flavor")
 }
 
 fn show(session: &Session, flavor: &Flavor) -> anyhow::Result<()> {

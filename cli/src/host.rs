@@ -18,9 +18,31 @@ use berth_proto::status::OUTCOME_UNKNOWN;
 use serde_json::json;
 
 use crate::arguments::{Host as Verb, HostPmem};
+use crate::output::Columns;
 use crate::session::{Session, conduct, read_all, request_id, resource};
 use crate::sides::Sides;
 use crate::{all_pages, call, cpu, draw, history, memory, output, read, records};
+
+/// The columns of the list.
+pub(crate) const COLUMNS: Columns<11, 2> = Columns {
+    usual: [
+        "host",
+        "state",
+        "sockets",
+        "numa nodes",
+        "pcpu free",
+        "vcpu free",
+        "mib free",
+        "memory violation",
+        "claims",
+        "driver",
+        "version",
+    ],
+    wide: ["agent", "provider"],
+};
+
+/// The columns of the list of measured memory.
+pub(crate) use self::signals::COLUMNS as SIGNALS;
 
 /// Runs the command.
 ///
@@ -172,7 +194,7 @@ async fn list(session: &Session) -> anyhow::Result<()> {
     let rows = hosts
         .iter()
         .map(|(host, summary)| {
-            [
+            let usual = [
                 host.name.to_string(),
                 state_of(session, host).to_owned(),
                 host.report.topology.sockets().to_string(),
@@ -188,24 +210,12 @@ async fn list(session: &Session) -> anyhow::Result<()> {
                 summary.claims.to_string(),
                 host.report.driver.clone(),
                 host.report.service_version.to_string(),
-            ]
+            ];
+            let wide = [host.report.agent_address.clone(), host.provider.to_string()];
+            (usual, wide)
         })
         .collect();
-    let head = [
-        "host",
-        "state",
-        "sockets",
-        "numa nodes",
-        "pcpu free",
-        "vcpu free",
-        "mib free",
-        "memory violation",
-        "claims",
-        "driver",
-        "version",
-    ];
-    output::table(head, rows, "no host has registered");
-    Ok(())
+    output::list(&COLUMNS, rows, "no host has registered")
 }
 
 /// Returns `free of capacity` of one class.

@@ -25,7 +25,8 @@
 //! | [`progress`], [`failure`] | what is shown while an operation runs, and that it has failed |
 //! | [`mod@fit`] | would it fit? without any cluster |
 //! | [`draw`] | pictures of topologies |
-//! | [`output`] | tables, JSON, refusals |
+//! | [`output`] | tables, values, refusals |
+//! | `subject` | what each command shows: names of resources, columns of lists |
 //! | `remedies` | what helps against refusals without a hint |
 //! | [`dev`], [`demo`] | the whole system in one process, and a demonstration of it |
 //!
@@ -78,6 +79,7 @@ pub mod server_group;
 pub mod session;
 pub mod sides;
 pub mod stale;
+mod subject;
 pub mod support;
 pub mod top;
 pub mod trace_parent;
@@ -121,14 +123,23 @@ pub const EXIT_UNHEALTHY: u8 = 4;
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
     let command = arguments::names::with_rules(Arguments::command());
     let parsed = command.try_get_matches_from(&arguments);
-    let parsed = parsed.and_then(|matches| Arguments::from_arg_matches(&matches));
-    let arguments = match parsed {
-        Ok(arguments) => arguments,
+    let parsed = parsed.and_then(|matches| {
+        let words = subject::words(&matches);
+        Ok((Arguments::from_arg_matches(&matches)?, words))
+    });
+    let (arguments, words) = match parsed {
+        Ok(parsed) => parsed,
         Err(error) => {
             let error = usage::without_defaults(error, Arguments::command());
-            return misused(&error, berth_process::usage::wants_json(&arguments));
+            let requested = berth_process::usage::output_format(&arguments);
+            return misused(&error, Format::of_refused(requested));
         }
     };
+    let format = arguments.global.format();
+    let choice = arguments.global.output.choice(subject::of(&words));
+    if let Err(misuse) = choice.apply(&words) {
+        return fail(&misuse.into(), format);
+    }
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -139,7 +150,6 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
             return ExitCode::from(EXIT_REFUSED);
         }
     };
-    let format = arguments.global.output;
     // Behind a pointer, since the runtime would instantiate the whole tree three times.
     let command: Pin<Box<dyn Future<Output = anyhow::Result<()>>>> = Box::pin(run(arguments));
     let result = runtime.block_on(command);
@@ -152,10 +162,10 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
 }
 
 /// Ends the program whose arguments clap did not take, or that only shows its help.
-fn misused(error: &clap::Error, for_programs: bool) -> ExitCode {
+fn misused(error: &clap::Error, format: Format) -> ExitCode {
     // Help and version are errors to clap, and go to standard output.
-    if for_programs && error.use_stderr() {
-        output::program_message(&output::refusal_json(&usage::refusal(error)));
+    if matches!(format, Format::Json | Format::Yaml) && error.use_stderr() {
+        output::refused(format, &usage::refusal(error));
     } else {
         // The output may be closed.
         let _ = error.print();
@@ -177,7 +187,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
     }
     if let Command::Certs(command) = arguments.command {
         // `berth certs` makes certificates, so there may be none yet.
-        return certs::run(command, arguments.global.output);
+        return certs::run(command, arguments.global.format());
     }
     if let Command::Completion(args) = arguments.command {
         completion::run(&args);
@@ -232,12 +242,12 @@ fn session(arguments: &Arguments) -> anyhow::Result<Session> {
     if !global.backup.is_empty() {
         let subject = history::subject(&arguments.command)?;
         let offline = files::load(&global.backup, global.at.as_ref(), subject)?;
-        return Session::of_files(offline, global.output);
+        return Session::of_files(offline, global.format());
     }
     if let Some(bundle) = &global.bundle {
         let prefers_state = files::commands::prefers_state(&arguments.command);
         let offline = files::of_bundle(bundle, prefers_state)?;
-        return Session::of_files(offline, global.output);
+        return Session::of_files(offline, global.format());
     }
     let alone = matches!(
         arguments.command,
@@ -251,7 +261,7 @@ fn session(arguments: &Arguments) -> anyhow::Result<Session> {
     );
     // A command that calls no server needs no certificates, whatever the environment sets.
     let tls = if alone { None } else { global.certificates()? };
-    let mut session = Session::with_certificates(&global.scheduler, global.output, tls)?;
+    let mut session = Session::with_certificates(&global.scheduler, global.format(), tls)?;
     if matches!(arguments.command, Command::Watch(_) | Command::Top(_)) {
         session.follow_recoveries();
     }
@@ -285,18 +295,15 @@ fn fail(error: &anyhow::Error, format: Format) -> ExitCode {
     }
     let misuse = error.downcast_ref::<Usage>().map(Usage::refusal);
     let refusal = misuse.as_ref().or_else(|| error.downcast_ref::<Refusal>());
-    match (format, refusal) {
-        (Format::Table, Some(refusal)) => output::message(output::refusal(refusal)),
-        (Format::Table, None) => {
-            output::message(format!("error: {}", error_chain(error.as_ref())));
-        }
-        (Format::Json, Some(refusal)) => output::program_message(&output::refusal_json(refusal)),
+    match refusal {
+        Some(refusal) => output::refused(format, refusal),
         // No server was called: the command itself could not go on.
-        (Format::Json, None) => output::program_message(&output::refusal_json(&Refusal::new(
-            Code::InvalidArgument,
-            "COMMAND_FAILED",
-            error_chain(error.as_ref()),
-        ))),
+        None => {
+            let why = error_chain(error.as_ref());
+            let refusal = Refusal::new(Code::InvalidArgument, "COMMAND_FAILED", &*why);
+            let value = output::refusal_value(&refusal);
+            output::note(format, format!("error: {why}"), &value);
+        }
     }
     ExitCode::from(match refusal {
         Some(_) if error.is::<failure::Failed>() => EXIT_REFUSED,

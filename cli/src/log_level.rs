@@ -28,6 +28,7 @@ use tonic::transport::Channel;
 
 use crate::arguments::{LogLevel as Verb, Programs};
 use crate::cluster::registered;
+use crate::output::Columns;
 use crate::session::{STREAM_BROKEN, Session, resource, short};
 use crate::usage::Usage;
 use crate::{failure, output, read};
@@ -64,6 +65,12 @@ struct Answer {
     address: String,
     outcome: Result<LogLevel, Refusal>,
 }
+
+/// The columns of the list.
+pub(crate) const COLUMNS: Columns<6, 0> = Columns {
+    usual: ["program", "name", "address", "log level", "ends in", "by"],
+    wide: [],
+};
 
 /// Runs the command.
 ///
@@ -341,10 +348,8 @@ fn print(session: &Session, answers: &[Answer]) -> anyhow::Result<()> {
     if session.for_programs() {
         return output::value(&answers.iter().map(to_json).collect::<Vec<_>>());
     }
-    let rows = answers.iter().map(row).collect();
-    let head = ["program", "name", "address", "log level", "ends in", "by"];
-    output::table(head, rows, "no program is registered");
-    Ok(())
+    let rows = answers.iter().map(|answer| (row(answer), [])).collect();
+    output::list(&COLUMNS, rows, "no program is registered")
 }
 
 fn row(answer: &Answer) -> [String; 6] {

@@ -23,10 +23,25 @@ use tonic::Streaming;
 use crate::arguments::Migration as Verb;
 use crate::bar::Bar;
 use crate::failure::failed;
+use crate::output::Columns;
 use crate::session::{
     STREAM_BROKEN, Session, ended, not_begun, read_all, request_id, resource, short,
 };
 use crate::{all_pages, beginning, output, read};
+
+/// The columns of the list.
+pub(crate) const COLUMNS: Columns<7, 2> = Columns {
+    usual: [
+        "migration",
+        "vm",
+        "state",
+        "source -> destination",
+        "started",
+        "took",
+        "why",
+    ],
+    wide: ["ended", "operation"],
+};
 
 /// Runs the command.
 ///
@@ -194,30 +209,20 @@ async fn list(session: &Session, vm: Option<&str>) -> anyhow::Result<()> {
     let rows = all
         .iter()
         .map(|m| {
-            [
+            let usual = [
                 m.id.to_string(),
                 m.vm.to_string(),
                 m.state.as_str().to_owned(),
                 way(m),
                 time(m.created_at),
                 took(m, now),
-                m.error
-                    .as_ref()
-                    .map_or("-".to_owned(), |e| e.reason.clone()),
-            ]
+                output::or_dash(m.error.as_ref().map(|error| &error.reason)),
+            ];
+            let ended = output::or_dash(m.ended_at.map(time));
+            (usual, [ended, m.operation.to_string()])
         })
         .collect();
-    let head = [
-        "migration",
-        "vm",
-        "state",
-        "source -> destination",
-        "started",
-        "took",
-        "why",
-    ];
-    output::table(head, rows, "nothing has been migrated");
-    Ok(())
+    output::list(&COLUMNS, rows, "nothing has been migrated")
 }
 
 /// Returns one migration.

@@ -138,10 +138,7 @@ impl Offline {
 
 impl Shown {
     fn report(&self, format: Format) {
-        match format {
-            Format::Table => output::message(self.sentence()),
-            Format::Json => output::program_message(&self.to_json().to_string()),
-        }
+        output::note(format, self.sentence(), &self.to_json());
     }
 
     fn sentence(&self) -> String {

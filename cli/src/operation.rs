@@ -9,8 +9,22 @@ use berth_proto::operation::v1::{
 
 use crate::arguments::Operation as Verb;
 use crate::migration::time;
+use crate::output::Columns;
 use crate::session::{Session, creator, read_all, request_id, resource, short};
 use crate::{all_pages, beginning, call, drained, output, progress, read};
+
+/// The columns of the list.
+pub(crate) const COLUMNS: Columns<6, 4> = Columns {
+    usual: [
+        "operation",
+        "kind",
+        "vm or host",
+        "state",
+        "last step",
+        "requested",
+    ],
+    wide: ["ended", "conductor", "project", "creator"],
+};
 
 /// Runs the command.
 ///
@@ -102,29 +116,24 @@ async fn list(session: &Session, running: bool) -> anyhow::Result<()> {
         .iter()
         .map(|o| {
             let step = o.log.last().map_or("-", |e| e.step.title());
-            [
+            let usual = [
                 o.id.to_string(),
                 o.kind.plan().title.to_owned(),
                 o.subject_name().to_owned(),
                 state(o),
                 o.drain().map_or_else(|| step.to_owned(), counted),
                 time(o.created_at),
-            ]
+            ];
+            let wide = [
+                output::or_dash(o.ended_at.map(time)),
+                output::or_dash(o.lease.as_ref().map(|lease| &lease.conductor)),
+                o.ownership.project_name().to_owned(),
+                creator(&o.ownership),
+            ];
+            (usual, wide)
         })
         .collect();
-    output::table(
-        [
-            "operation",
-            "kind",
-            "vm or host",
-            "state",
-            "last step",
-            "requested",
-        ],
-        rows,
-        "there is no operation",
-    );
-    Ok(())
+    output::list(&COLUMNS, rows, "there is no operation")
 }
 
 fn show(session: &Session, operation: &Operation) -> anyhow::Result<()> {

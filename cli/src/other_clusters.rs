@@ -76,15 +76,9 @@ pub(crate) fn report(chosen: &Chosen, format: Format) {
     let Some(warning) = warning(chosen) else {
         return;
     };
-    match format {
-        Format::Table => output::message(warning),
-        Format::Json => {
-            let others: Value = chosen.others.iter().map(Other::to_json).collect();
-            let cluster_id = &chosen.cluster_id;
-            let object = json!({"cluster_id": cluster_id, "other_clusters": others});
-            output::program_message(&object.to_string());
-        }
-    }
+    let others: Value = chosen.others.iter().map(Other::to_json).collect();
+    let object = json!({"cluster_id": chosen.cluster_id, "other_clusters": others});
+    output::note(format, warning, &object);
 }
 
 /// Describes them in one warning; nothing where there are none.

@@ -1,4 +1,11 @@
-//! The output of commands: tables for people, JSON for programs, errors with a hint.
+//! The output of commands: tables for people, values for programs, errors with a hint.
+//!
+//! ```text
+//!   value, item     what a command shows, as one value: `yaml`, `fields` and `order` make the other forms
+//!   list            rows of a table that `--sort` orders, with columns that are wide
+//!   table, fields   what else a command shows to people
+//!   note, message   what stands beside it, on standard error
+//! ```
 //!
 //! It is the only module that writes to standard output and standard error. What it writes for
 //! people is [`Lines`], which are escaped when they are made: names, addresses, reasons and hints
@@ -9,7 +16,12 @@
 //! Invariant: standard output carries data and nothing else; progress, hints and errors go to
 //! standard error. No text of others adds a line, or reaches the terminal as a command.
 
+mod choice;
+mod fields;
+mod format;
 mod layout;
+mod order;
+mod yaml;
 
 use std::fmt;
 use std::io::{self, IsTerminal as _, StdoutLock, Write as _};
@@ -20,16 +32,14 @@ use berth_domain::refusal::Refusal;
 use berth_process::terminal::{escape, escape_json};
 use berth_proto::status::name_of;
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
-/// The audience of the output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Format {
-    /// Tables and pictures
-    Table,
-    /// One JSON value
-    Json,
-}
+pub use self::choice::{Choice, Subject, typed};
+use self::choice::{choice, column};
+pub use self::format::{Format, Output, OutputParser};
+pub use self::order::SortKey;
+
+const NO_JSON: &str = "failed to write JSON";
 
 /// Lines for people, each of them escaped.
 ///
@@ -193,6 +203,12 @@ pub fn creation(existed: bool) -> &'static str {
     if existed { "existed" } else { "created" }
 }
 
+/// Returns a value as the text of a cell: `-` where there is none.
+#[must_use]
+pub fn or_dash(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+}
+
 /// Returns where a resource class or trait comes from.
 #[must_use]
 pub fn origin(standard: bool) -> &'static str {
@@ -205,17 +221,147 @@ pub fn message(lines: impl Into<Lines>) {
     let _ = write!(io::stderr().lock(), "{}", lines.into());
 }
 
-/// Prints the value of a command, for programs.
+/// Prints what is no part of the output to standard error: a line for people, a value for programs. Documents
+/// of YAML begin with `---`, as lines of progress may stand before them.
+pub fn note(format: Format, lines: impl Into<Lines>, value: &Value) {
+    match format {
+        Format::Table | Format::Wide | Format::Name | Format::Custom => message(lines),
+        Format::Json => program_message(&escape_json(&value.to_string())),
+        Format::Yaml => program_message(&format!("---\n{}", yaml::document(value).trim_end())),
+    }
+}
+
+/// Prints the value of a command in the requested format.
+///
+/// # Errors
+///
+/// It has none of the fields that were requested.
 pub fn value(value: &impl Serialize) -> anyhow::Result<()> {
-    let text = serde_json::to_string_pretty(value).context("failed to write JSON")?;
+    let choice = choice();
+    let format = choice.output.format;
+    let is_sorted = choice.sort.is_some();
+    if !is_sorted && matches!(format, Format::Table | Format::Wide | Format::Json) {
+        // The fields stand in the order of the record.
+        return pretty(value);
+    }
+    let mut value = to_value(value)?;
+    if let Value::Array(values) = &mut value {
+        choice.sort(values)?;
+    }
+    match format {
+        Format::Table | Format::Wide | Format::Json => return pretty(&value),
+        Format::Yaml => write_or_exit(&yaml::document(&value)),
+        Format::Name => {
+            let mut names = Lines::new();
+            let all = elements(value);
+            let all = all.iter().filter_map(|value| choice.name_of(value));
+            all.for_each(|name| names.push(&name));
+            print(names);
+        }
+        Format::Custom => {
+            let rows = choice.rows(&elements(value))?;
+            match rows.is_empty() {
+                true => message("there is nothing to show"),
+                false => print(laid_out(&choice.output.fields, rows, !choice.no_headers)),
+            }
+        }
+    }
+    Ok(())
+}
+
+fn pretty(value: &impl Serialize) -> anyhow::Result<()> {
+    let text = serde_json::to_string_pretty(value).context(NO_JSON)?;
     program_line(&escape_json(&text));
     Ok(())
 }
 
-/// Prints one value of a stream, on one line.
+fn to_value(value: &impl Serialize) -> anyhow::Result<Value> {
+    serde_json::to_value(value).context(NO_JSON)
+}
+
+/// Returns the values of a list, or the one that there is.
+fn elements(value: Value) -> Vec<Value> {
+    match value {
+        Value::Array(values) => values,
+        Value::Null => Vec::new(),
+        one @ (Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_)) => {
+            vec![one]
+        }
+    }
+}
+
+/// Prints one value of a stream: a line of JSON, a document of YAML, a row.
+///
+/// # Errors
+///
+/// None that is to be expected.
 pub fn item(value: &impl Serialize) -> anyhow::Result<()> {
-    let text = serde_json::to_string(value).context("failed to write JSON")?;
-    program_line(&escape_json(&text));
+    let choice = choice();
+    match choice.output.format {
+        Format::Table | Format::Wide | Format::Json => {
+            let text = serde_json::to_string(value).context(NO_JSON)?;
+            program_line(&escape_json(&text));
+        }
+        Format::Yaml => {
+            write_or_exit(&format!("---\n{}", yaml::document(&to_value(value)?)));
+        }
+        Format::Name => choice.name_of(&to_value(value)?).iter().for_each(print),
+        // What the next ones have is not known yet, so that no field is unknown.
+        Format::Custom => {
+            let rows = vec![choice.row(&to_value(value)?)];
+            print(laid_out(&choice.output.fields, rows, choice.begins()));
+        }
+    }
+    Ok(())
+}
+
+/// The columns of a list: those that are always shown, and those that `wide` adds.
+#[derive(Clone, Copy, Debug)]
+pub struct Columns<const N: usize, const W: usize> {
+    /// Those that are always shown.
+    pub usual: [&'static str; N],
+    /// Those that `wide` adds.
+    pub wide: [&'static str; W],
+}
+
+impl<const N: usize, const W: usize> Columns<N, W> {
+    /// Returns all of them.
+    #[must_use]
+    pub fn all(&self) -> Vec<&'static str> {
+        self.usual.iter().chain(&self.wide).copied().collect()
+    }
+}
+
+/// Prints a list in its requested order, or a sentence if there are no rows. A row has its usual columns, and
+/// its wide ones.
+///
+/// # Errors
+///
+/// There is no column that it is to be ordered by.
+pub fn list<const N: usize, const W: usize>(
+    columns: &Columns<N, W>,
+    rows: Vec<([String; N], [String; W])>,
+    none: &str,
+) -> anyhow::Result<()> {
+    let choice = choice();
+    let names = columns.all();
+    let joined = rows
+        .into_iter()
+        .map(|(usual, wide)| usual.into_iter().chain(wide).collect());
+    let mut rows: Vec<Vec<String>> = joined.collect();
+    if let Some(key) = &choice.sort {
+        let at = column(&names, &key.column)?;
+        order::sort_rows(&mut rows, key, |row| &row[at]);
+    }
+    let shown = match choice.output.format == Format::Wide {
+        true => names.len(),
+        false => N,
+    };
+    rows.iter_mut().for_each(|row| row.truncate(shown));
+    match rows.is_empty() {
+        true => message(none),
+        false => print(laid_out(&names[..shown], rows, !choice.no_headers)),
+    }
     Ok(())
 }
 
@@ -229,8 +375,12 @@ pub fn table<const N: usize>(head: [&str; N], rows: Vec<[String; N]>, none: &str
 }
 
 /// Prints names, and which of them are standard.
+///
+/// # Errors
+///
+/// Those of [`list`] and [`value`].
 pub fn names(
-    what: &str,
+    columns: &Columns<2, 0>,
     names: impl Iterator<Item = (String, bool)>,
     for_programs: bool,
     none: &str,
@@ -241,20 +391,24 @@ pub fn names(
             .collect();
         return value(&all);
     }
-    let rows = names
-        .map(|(name, standard)| [name, origin(standard).to_owned()])
-        .collect();
-    table([what, "origin"], rows, none);
-    Ok(())
+    let rows = names.map(|(name, standard)| ([name, origin(standard).to_owned()], []));
+    list(columns, rows.collect(), none)
 }
 
 /// Returns rows below a head: a line each, where the terminal is wide enough.
 #[must_use]
 pub fn rendered<const N: usize>(head: [&str; N], rows: Vec<[String; N]>) -> Lines {
-    let cells = |row: [String; N]| row.map(|cell| escape(&cell).into_owned());
-    let rows: Vec<[String; N]> = rows.into_iter().map(cells).collect();
-    let head = head.map(str::to_uppercase);
-    Lines(layout::table(&head, &rows, width()))
+    let rows = rows.into_iter().map(Vec::from).collect();
+    laid_out(&head, rows, !choice().no_headers)
+}
+
+/// Returns rows below a head, which is left out without `has_header`.
+fn laid_out(head: &[impl AsRef<str>], rows: Vec<Vec<String>>, has_header: bool) -> Lines {
+    let cells = |row: Vec<String>| row.iter().map(|cell| escape(cell).into_owned()).collect();
+    let rows: Vec<Vec<String>> = rows.into_iter().map(cells).collect();
+    let head = head.iter().map(|name| escape(name.as_ref()).to_uppercase());
+    let head: Vec<String> = head.collect();
+    Lines(layout::table(&head, &rows, width(), has_header))
 }
 
 /// Returns the width of the terminal on which standard output is shown; nothing for a pipe, or for a terminal
@@ -275,8 +429,14 @@ pub fn fields(fields: &[(&str, String)]) {
     print(Lines(layout::fields(&pairs, width())));
 }
 
-/// Renders a refusal for programs: one line of JSON.
-pub fn refusal_json(refusal: &Refusal) -> String {
+/// Prints a refusal to standard error, in the requested format.
+pub fn refused(format: Format, refused: &Refusal) {
+    note(format, refusal(refused), &refusal_value(refused));
+}
+
+/// Returns a refusal for programs.
+#[must_use]
+pub fn refusal_value(refusal: &Refusal) -> Value {
     let mut error = json!({
         "code": name_of(refusal.code),
         "reason": refusal.reason,
@@ -294,7 +454,7 @@ pub fn refusal_json(refusal: &Refusal) -> String {
     if let Some(change) = &refusal.change {
         error["change"] = crate::change::to_json(change);
     }
-    escape_json(&json!({ "error": error }).to_string()).into_owned()
+    json!({ "error": error })
 }
 
 /// Renders a refusal for people: the message, the nearest hosts, the hint.
@@ -335,12 +495,12 @@ mod tests {
         let no =
             Refusal::new(Code::NotFound, "VM_NOT_FOUND", "vm a\n does not exist").with("vm", "a");
         assert_eq!(
-            refusal_json(&no),
+            refusal_value(&no).to_string(),
             r#"{"error":{"code":"NOT_FOUND","hint":null,"message":"vm a\n does not exist","metadata":{"vm":"a"},"reason":"VM_NOT_FOUND"}}"#
         );
         let mut no = no.with_hint("make it");
         no.causes.insert("DOWN".to_owned(), 2);
-        let read: serde_json::Value = serde_json::from_str(&refusal_json(&no)).unwrap();
+        let read = refusal_value(&no);
         assert_eq!(read["error"]["hint"], "make it");
         assert_eq!(read["error"]["causes"]["DOWN"], 2);
     }

@@ -8,8 +8,15 @@ use berth_proto::scheduler::v1::{
 use berth_proto::types::v1 as wire;
 
 use crate::arguments::{PciAlias as Verb, PciPolicy};
+use crate::output::Columns;
 use crate::session::{Session, read_all, request_id, resource};
 use crate::{all_pages, call, output, read};
+
+/// The columns of the list.
+pub(crate) const COLUMNS: Columns<3, 0> = Columns {
+    usual: ["alias", "policy", "matches"],
+    wide: [],
+};
 
 /// Runs the command.
 ///
@@ -76,16 +83,15 @@ fn list(session: &Session, aliases: &[PciAlias]) -> anyhow::Result<()> {
         .iter()
         .map(|alias| {
             let matches: Vec<String> = alias.any_of.iter().map(ToString::to_string).collect();
-            [
+            let row = [
                 alias.name.to_string(),
                 policy(alias.policy).to_owned(),
                 matches.join(" or "),
-            ]
+            ];
+            (row, [])
         })
         .collect();
-    let head = ["alias", "policy", "matches"];
-    output::table(head, rows, "there is no PCI alias");
-    Ok(())
+    output::list(&COLUMNS, rows, "there is no PCI alias")
 }
 
 fn show(session: &Session, alias: &PciAlias) -> anyhow::Result<()> {

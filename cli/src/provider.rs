@@ -15,8 +15,15 @@ use berth_proto::placement::v1::{
 use serde_json::json;
 
 use crate::arguments::{Provider as Verb, ProviderList};
+use crate::output::Columns;
 use crate::session::{Session, request_id, resource, short};
 use crate::{all_pages, call, candidates, output, read};
+
+/// The columns of the list.
+pub(crate) const COLUMNS: Columns<5, 2> = Columns {
+    usual: ["provider", "name", "parent", "owner", "generation"],
+    wide: ["root", "inventories"],
+};
 
 /// Runs the command.
 ///
@@ -239,18 +246,21 @@ async fn list(session: &Session, args: ProviderList) -> anyhow::Result<()> {
     let rows = all
         .iter()
         .map(|p| {
-            [
+            let usual = [
                 p.id.to_string(),
                 p.name.clone(),
-                p.parent.map_or("-".to_owned(), |id| id.to_string()),
+                output::or_dash(p.parent),
                 p.host.as_ref().map_or("client", |_| "host").to_owned(),
                 p.generation.to_string(),
-            ]
+            ];
+            let totals = p.inventories.iter();
+            let totals = totals.map(|(class, inventory)| format!("{class}={}", inventory.total));
+            let totals: Vec<String> = totals.collect();
+            let totals = Some(totals.join(" ")).filter(|totals| !totals.is_empty());
+            (usual, [p.root.to_string(), output::or_dash(totals)])
         })
         .collect();
-    let head = ["provider", "name", "parent", "owner", "generation"];
-    output::table(head, rows, none);
-    Ok(())
+    output::list(&COLUMNS, rows, none)
 }
 
 async fn show(session: &Session, provider: &str) -> anyhow::Result<()> {

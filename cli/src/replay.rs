@@ -49,9 +49,9 @@ pub struct Differs;
 pub fn run(args: &Replay, format: Format) -> anyhow::Result<()> {
     let changes = changes(args)?;
     let report = replay(args, changes.as_ref())?;
-    match format {
-        Format::Json => output::value(&json::report(&report))?,
-        Format::Table => show::print(&report),
+    match format.is_of_value() {
+        true => output::value(&json::report(&report))?,
+        false => show::print(&report),
     }
     match report.check.unexplained() {
         0 => Ok(()),

@@ -14,8 +14,15 @@ use berth_proto::convert::field;
 use berth_tls::authority;
 use serde_json::{Value, json};
 
+use crate::output::Columns;
 use crate::session::{Session, request_id};
 use crate::{call, migration, output, read};
+
+/// The columns of the list.
+pub(crate) const COLUMNS: Columns<5, 0> = Columns {
+    usual: ["sha-256", "principal", "revoked", "expires", "reason"],
+    wide: [],
+};
 
 pub(crate) async fn revoke(
     session: &Session,
@@ -74,20 +81,16 @@ pub(crate) async fn list(session: &Session) -> anyhow::Result<()> {
         return output::value(&all);
     }
     let rows = response.certificates.into_iter().map(|listed| {
-        [
+        let row = [
             listed.fingerprint.clone(),
             listed.principal.clone(),
             time(listed.revoke_time),
             time(listed.expire_time),
             listed.reason,
-        ]
+        ];
+        (row, [])
     });
-    output::table(
-        ["sha-256", "principal", "revoked", "expires", "reason"],
-        rows.collect(),
-        "no certificate is revoked",
-    );
-    Ok(())
+    output::list(&COLUMNS, rows.collect(), "no certificate is revoked")
 }
 
 /// Returns the certificate in a file, or with this fingerprint.

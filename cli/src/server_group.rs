@@ -10,8 +10,15 @@ use berth_proto::policy::v1::{
 use serde_json::{Value, json};
 
 use crate::arguments::ServerGroup as Verb;
+use crate::output::Columns;
 use crate::session::{Session, creator, request_id, resource, short};
 use crate::{all_pages, call, migration, output, read};
+
+/// The columns of the list.
+pub(crate) const COLUMNS: Columns<4, 2> = Columns {
+    usual: ["server group", "policy", "max per host", "members"],
+    wide: ["project", "creator"],
+};
 
 /// Runs the command.
 ///
@@ -92,20 +99,17 @@ async fn list(session: &Session) -> anyhow::Result<()> {
     let rows = groups
         .iter()
         .map(|(members, group)| {
-            [
+            let usual = [
                 group.name.to_string(),
                 group.policy.to_string(),
                 per_host(group),
                 members.to_string(),
-            ]
+            ];
+            let project = group.ownership.project_name().to_owned();
+            (usual, [project, creator(&group.ownership)])
         })
         .collect();
-    output::table(
-        ["server group", "policy", "max per host", "members"],
-        rows,
-        "there is no server group",
-    );
-    Ok(())
+    output::list(&COLUMNS, rows, "there is no server group")
 }
 
 fn show(session: &Session, wire: Wire, members: &[ServerGroupMember]) -> anyhow::Result<()> {

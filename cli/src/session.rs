@@ -148,7 +148,7 @@ impl Session {
     /// Returns whether programs read the output.
     #[must_use]
     pub fn for_programs(&self) -> bool {
-        self.output == Format::Json
+        self.output.is_of_value()
     }
 
     /// Reports what a command did that has no record to show: a line for people, on standard error,

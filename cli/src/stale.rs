@@ -86,10 +86,7 @@ impl Source {
 
     /// Reports on standard error what the answers are worth.
     pub(crate) fn report(&self, format: Format) {
-        match format {
-            Format::Table => output::message(self.sentence()),
-            Format::Json => output::program_message(&self.to_json().to_string()),
-        }
+        output::note(format, self.sentence(), &self.to_json());
     }
 
     fn sentence(&self) -> String {

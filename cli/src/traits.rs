@@ -4,11 +4,18 @@ use berth_proto::placement::v1::catalog_service_client::CatalogServiceClient;
 use berth_proto::placement::v1::{CreateTraitRequest, DeleteTraitRequest, ListTraitsRequest};
 
 use crate::arguments::Trait as Verb;
+use crate::output::Columns;
 use crate::session::{Session, request_id};
 use crate::{all_pages, call, output};
 
 /// The traits of a page: as many as there may be, since each page is a read that a quorum confirms.
 const PAGE_SIZE: i32 = 1000;
+
+/// The columns of the list.
+pub(crate) const COLUMNS: Columns<2, 0> = Columns {
+    usual: ["trait", "origin"],
+    wide: [],
+};
 
 /// Runs the command.
 ///
@@ -51,7 +58,7 @@ async fn list(session: &Session, prefix: Option<String>, associated: bool) -> an
         (one.name, standard)
     });
     output::names(
-        "trait",
+        &COLUMNS,
         rows,
         session.for_programs(),
         "there is no such trait",

@@ -33,10 +33,25 @@ use berth_proto::types::v1 as wire;
 use serde_json::json;
 
 use crate::arguments::{Run, Transfer, Vm as Verb, VmCreate};
+use crate::output::Columns;
 use crate::session::{Session, conduct, creator, ended, read_all, request_id, resource, short};
 use crate::sides::Sides;
 use crate::usage::Usage;
 use crate::{all_pages, draw, history, migration, output, progress, read};
+
+/// The columns of the list.
+pub(crate) const COLUMNS: Columns<7, 5> = Columns {
+    usual: [
+        "vm",
+        "state",
+        "task",
+        "host",
+        "flavor",
+        "vcpus",
+        "memory mib",
+    ],
+    wide: ["operation", "server group", "zone", "project", "creator"],
+};
 
 /// Runs the command.
 ///
@@ -298,29 +313,27 @@ async fn list(
         .iter()
         .zip(&tasks)
         .map(|(vm, task)| {
-            let flavor = &vm.spec.flavor;
-            [
+            let (flavor, hints) = (&vm.spec.flavor, &vm.spec.hints);
+            let usual = [
                 vm.name.to_string(),
                 state_of(vm),
                 task_or_none(task),
-                vm.host.as_ref().map_or("-".to_owned(), ToString::to_string),
+                output::or_dash(vm.host.as_ref()),
                 flavor.name.to_string(),
                 flavor.vcpus.to_string(),
                 flavor.memory_mib.to_string(),
-            ]
+            ];
+            let wide = [
+                output::or_dash(vm.operation),
+                output::or_dash(hints.server_group.as_ref()),
+                output::or_dash(hints.availability_zone.as_ref()),
+                vm.ownership.project_name().to_owned(),
+                creator(&vm.ownership),
+            ];
+            (usual, wide)
         })
         .collect();
-    let head = [
-        "vm",
-        "state",
-        "task",
-        "host",
-        "flavor",
-        "vcpus",
-        "memory mib",
-    ];
-    output::table(head, rows, "there is no VM");
-    Ok(())
+    output::list(&COLUMNS, rows, "there is no VM")
 }
 
 async fn show(session: &Session, name: &str) -> anyhow::Result<()> {

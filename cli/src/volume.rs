@@ -17,13 +17,19 @@ use tonic::{Code, Response};
 use crate::arguments::{Volume as Verb, VolumeCreate};
 use crate::draw::bytes;
 use crate::draw::volumes::{Drawn, draw};
-use crate::output::Lines;
+use crate::output::{Columns, Lines};
 use crate::session::{Session, creator, request_id, resource, short, unknown_end};
 use crate::{all_pages, call, output, read};
 
 /// The maximum wait for a volume, and the pause between two polls.
 const WAIT_MAX: Duration = Duration::from_secs(300);
 const LOOK_PAUSE: Duration = Duration::from_millis(200);
+
+/// The columns of the list.
+pub(crate) const COLUMNS: Columns<6, 3> = Columns {
+    usual: ["volume", "id", "kind", "size", "state", "hosts"],
+    wide: ["requested", "project", "creator"],
+};
 
 /// Runs the command.
 ///
@@ -203,21 +209,22 @@ async fn list(session: &Session, host: Option<&str>) -> anyhow::Result<()> {
     let rows = volumes.iter().map(|volume| {
         let hosts: Vec<&str> = volume.replicas.iter().map(|r| r.host.as_str()).collect();
         let state = volume.replicas.iter().map(|replica| replica.phase).min();
-        [
+        let usual = [
             volume.display_name.to_string(),
             volume.id.to_string(),
             volume.kind.to_string(),
             bytes(volume.size_bytes()),
             state.map(|phase| phase.to_string()).unwrap_or_default(),
             hosts.join(","),
-        ]
+        ];
+        let wide = [
+            bytes(volume.required_bytes),
+            volume.ownership.project_name().to_owned(),
+            creator(&volume.ownership),
+        ];
+        (usual, wide)
     });
-    output::table(
-        ["volume", "id", "kind", "size", "state", "hosts"],
-        rows.collect(),
-        "there is no volume",
-    );
-    Ok(())
+    output::list(&COLUMNS, rows.collect(), "there is no volume")
 }
 
 fn value(volume: &Volume) -> Value {

@@ -294,21 +294,19 @@ fn report(session: &Session, target: &Target, summary: &Summary) -> anyhow::Resu
         }
         Target::Stdout => "standard output".to_owned(),
     };
-    match (session.for_programs(), target) {
-        (true, Target::File(_)) => return output::value(&value),
-        // Standard output holds the backup.
-        (true, Target::Stdout) => output::program_message(&value.to_string()),
-        (false, _) => {
-            let header = &summary.header;
-            output::message(format!(
-                "{} backup of member {} at revision {} is in {name}: {}, {}",
-                header.kind().as_str(),
-                header.member_id,
-                header.revision,
-                show::content(summary),
-                show::size(summary.bytes)
-            ));
-        }
+    if let (true, Target::File(_)) = (session.for_programs(), target) {
+        return output::value(&value);
     }
+    // Standard output may hold the backup.
+    let header = &summary.header;
+    let sentence = format!(
+        "{} backup of member {} at revision {} is in {name}: {}, {}",
+        header.kind().as_str(),
+        header.member_id,
+        header.revision,
+        show::content(summary),
+        show::size(summary.bytes)
+    );
+    output::note(session.output, sentence, &value);
     Ok(())
 }

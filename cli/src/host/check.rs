@@ -12,13 +12,19 @@ use berth_proto::convert::field;
 use tonic::Status;
 
 use crate::arguments::HostCheck;
-use crate::output;
+use crate::output::{self, Columns};
 use crate::session::{Session, ended, read_all, resource};
 
 /// A check failed. The output names which.
 #[derive(Debug, thiserror::Error)]
 #[error("a check of a host failed")]
 pub struct Failed;
+
+/// The columns of the list.
+pub(crate) const COLUMNS: Columns<6, 0> = Columns {
+    usual: ["check", "host", "peer", "result", "what", "what to do"],
+    wide: [],
+};
 
 /// Checks hosts.
 ///
@@ -38,7 +44,7 @@ pub(super) async fn run(session: &Session, arguments: HostCheck) -> anyhow::Resu
     if session.for_programs() {
         output::value(&findings)?;
     } else {
-        print(&findings);
+        print(&findings)?;
     }
     match findings.iter().any(|f| f.outcome == CheckOutcome::Failed) {
         true => Err(Failed.into()),
@@ -56,23 +62,24 @@ fn refusal(status: &Status) -> Refusal {
     ended(status)
 }
 
-fn print(findings: &[HostFinding]) {
+fn print(findings: &[HostFinding]) -> anyhow::Result<()> {
     let rows = findings.iter().map(|finding| {
         let peer = finding.peer.as_ref();
-        [
+        let row = [
             finding.check.clone(),
             finding.host.to_string(),
-            peer.map_or_else(|| "-".to_owned(), ToString::to_string),
+            output::or_dash(peer),
             finding.outcome.to_string(),
             finding.message.clone(),
             finding.hint.clone().unwrap_or_default(),
-        ]
+        ];
+        (row, [])
     });
-    let head = ["check", "host", "peer", "result", "what", "what to do"];
-    output::table(head, rows.collect(), "no host is UP and runs VMs");
+    output::list(&COLUMNS, rows.collect(), "no host is UP and runs VMs")?;
     if !findings.is_empty() {
         output::message(summary(findings));
     }
+    Ok(())
 }
 
 /// Returns how many checks ended how, as `1 FAILED, 7 OK`.

@@ -9,6 +9,7 @@ use berth_proto::host::v1::host_service_client::HostServiceClient;
 use berth_proto::host::v1::{HostMemorySignals, ListMemorySignalsRequest};
 use serde_json::json;
 
+use crate::output::Columns;
 use crate::session::{Session, resource, short};
 use crate::{all_pages, output, read};
 
@@ -29,6 +30,20 @@ pub(super) async fn of(session: &Session, host: &HostName) -> anyhow::Result<Opt
     let signals = response.hosts.into_iter().find_map(|host| host.signals);
     Ok(signals.map(Measured::try_from).transpose()?)
 }
+
+/// The columns of the list of measured memory.
+pub(crate) const COLUMNS: Columns<7, 0> = Columns {
+    usual: [
+        "host",
+        "mib total",
+        "mib free",
+        "mib of guests",
+        "swap free",
+        "waits % 10 s",
+        "measured",
+    ],
+    wide: [],
+};
 
 /// Lists the memory of all hosts.
 ///
@@ -54,20 +69,10 @@ pub(super) async fn list(session: &Session) -> anyhow::Result<()> {
         let values: Vec<_> = hosts.iter().map(|(host, m)| value((host, m))).collect();
         return output::value(&values);
     }
-    let head = [
-        "host",
-        "mib total",
-        "mib free",
-        "mib of guests",
-        "swap free",
-        "waits % 10 s",
-        "measured",
-    ];
     let rows = hosts
         .into_iter()
-        .map(|(host, measured)| row(host, measured));
-    output::table(head, rows.collect(), "no host has registered");
-    Ok(())
+        .map(|(host, measured)| (row(host, measured), []));
+    output::list(&COLUMNS, rows.collect(), "no host has registered")
 }
 
 fn row(host: String, measured: Option<Measured>) -> [String; 7] {

@@ -30,15 +30,19 @@ fn longest_word(text: &str) -> usize {
     text.split(' ').map(width_of).max().unwrap_or(0)
 }
 
-/// Returns rows below a head as lines of this width; as long as they are without one.
-pub(super) fn table<const N: usize>(
-    head: &[String; N],
-    rows: &[[String; N]],
+/// Returns rows below a head as lines of this width; as long as they are without one. Without a header the head
+/// is left out, but where rows become fields, which need their names.
+pub(super) fn table(
+    head: &[String],
+    rows: &[Vec<String>],
     width: Option<usize>,
+    has_header: bool,
 ) -> Vec<String> {
-    let all = || std::iter::once(head).chain(rows);
-    let widest = |of: fn(&str) -> usize| -> [usize; N] {
-        std::array::from_fn(|at| all().map(|row| of(&row[at])).max().unwrap_or(0))
+    let header = has_header.then_some(head);
+    let all = || header.into_iter().chain(rows.iter().map(Vec::as_slice));
+    let widest = |of: fn(&str) -> usize| -> Vec<usize> {
+        let column = |at: usize| all().map(|row| of(&row[at])).max().unwrap_or(0);
+        (0..head.len()).map(column).collect()
     };
     let Some(width) = width else {
         let widths = widest(width_of);
@@ -47,7 +51,7 @@ pub(super) fn table<const N: usize>(
     let (least, natural) = (widest(longest_word), widest(width_of));
     let fitting = [GAP, GAP_MIN]
         .into_iter()
-        .find_map(|gap| Some((shrunk(&least, natural, gap, width)?, gap)));
+        .find_map(|gap| Some((shrunk(&least, natural.clone(), gap, width)?, gap)));
     match fitting {
         Some((widths, gap)) => all().flat_map(|row| line(row, &widths, gap)).collect(),
         None => records(head, rows, width),
@@ -55,19 +59,15 @@ pub(super) fn table<const N: usize>(
 }
 
 /// Returns the widths of columns that fit beside each other, the widest ones shrunk; nothing if they do not.
-fn shrunk<const N: usize>(
-    least: &[usize; N],
-    mut widths: [usize; N],
-    gap: usize,
-    width: usize,
-) -> Option<[usize; N]> {
-    let total = |widths: &[usize; N]| widths.iter().sum::<usize>() + gap * N.saturating_sub(1);
+fn shrunk(least: &[usize], mut widths: Vec<usize>, gap: usize, width: usize) -> Option<Vec<usize>> {
+    let gaps = gap * widths.len().saturating_sub(1);
+    let total = |widths: &[usize]| widths.iter().sum::<usize>() + gaps;
     if total(least) > width {
         return None;
     }
     // Each turn takes a place from the widest that can give one, so it ends.
     while total(&widths) > width {
-        let can_shrink = (0..N).filter(|at| widths[*at] > least[*at]);
+        let can_shrink = (0..widths.len()).filter(|at| widths[*at] > least[*at]);
         let widest = can_shrink.max_by_key(|at| widths[*at])?;
         widths[widest] -= 1;
     }
@@ -75,8 +75,9 @@ fn shrunk<const N: usize>(
 }
 
 /// Returns a row as lines: as many as the cell that is wrapped most needs.
-fn line<const N: usize>(row: &[String; N], widths: &[usize; N], gap: usize) -> Vec<String> {
-    let cells: [Vec<String>; N] = std::array::from_fn(|at| wrap(&row[at], widths[at]));
+fn line(row: &[String], widths: &[usize], gap: usize) -> Vec<String> {
+    let cells = row.iter().zip(widths);
+    let cells: Vec<Vec<String>> = cells.map(|(cell, width)| wrap(cell, *width)).collect();
     let height = cells.iter().map(Vec::len).max().unwrap_or(0);
     let mut lines = Vec::new();
     for at in 0..height {
@@ -93,7 +94,7 @@ fn line<const N: usize>(row: &[String; N], widths: &[usize; N], gap: usize) -> V
 }
 
 /// Returns each row as fields, with an empty line between rows.
-fn records<const N: usize>(head: &[String; N], rows: &[[String; N]], width: usize) -> Vec<String> {
+fn records(head: &[String], rows: &[Vec<String>], width: usize) -> Vec<String> {
     let mut lines = Vec::new();
     for row in rows {
         if !lines.is_empty() {
@@ -163,15 +164,31 @@ mod tests {
 
     const ID: &str = "0199e0a6-4c1d-7d52-8f0e-3b6c9a1d2e4f";
 
-    fn sample() -> ([String; 4], Vec<[String; 4]>) {
-        let head = ["MIGRATION", "VM", "SOURCE -> DESTINATION", "WHY"].map(str::to_owned);
-        let row = |vm: &str, why: &str| [ID, vm, "host-a -> host-b", why].map(str::to_owned);
-        (head, vec![row("a", "-"), row("db-1", "NO_VALID_HOST")])
+    fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
+        cells.map(str::to_owned).into()
+    }
+
+    fn sample() -> (Vec<String>, Vec<Vec<String>>) {
+        let head = row(["MIGRATION", "VM", "SOURCE -> DESTINATION", "WHY"]);
+        let one = |vm: &str, why: &str| row([ID, vm, "host-a -> host-b", why]);
+        (head, vec![one("a", "-"), one("db-1", "NO_VALID_HOST")])
     }
 
     fn shown(width: Option<usize>) -> String {
         let (head, rows) = sample();
-        table(&head, &rows, width).join("\n")
+        table(&head, &rows, width, true).join("\n")
+    }
+
+    /// Goal: without a header a column is as wide as its cells; fields keep their names.
+    #[test]
+    fn a_header_can_be_left_out() {
+        let (head, rows) = sample();
+        let without = |width| table(&head, &rows, width, false).join("\n");
+        let columns = "\
+0199e0a6-4c1d-7d52-8f0e-3b6c9a1d2e4f  a     host-a -> host-b  -
+0199e0a6-4c1d-7d52-8f0e-3b6c9a1d2e4f  db-1  host-a -> host-b  NO_VALID_HOST";
+        assert_eq!(without(None), columns);
+        assert_eq!(without(Some(40)), shown(Some(40)));
     }
 
     #[test]
@@ -200,10 +217,10 @@ MIGRATION                             VM    SOURCE ->    WHY
     /// Goal: hosts are shown as columns on the usual terminal.
     #[test]
     fn columns_stand_closer_where_they_fit_only_so() {
-        let head = ["HOST", "NUMA NODES", "MEMORY VIOLATION"].map(str::to_owned);
-        let rows = [["host-a", "2", "none"].map(str::to_owned)];
+        let head = row(["HOST", "NUMA NODES", "MEMORY VIOLATION"]);
+        let rows = [row(["host-a", "2", "none"])];
         let close = "HOST   NUMA  MEMORY\n       NODES VIOLATION\nhost-a 2     none";
-        assert_eq!(table(&head, &rows, Some(22)).join("\n"), close);
+        assert_eq!(table(&head, &rows, Some(22), true).join("\n"), close);
     }
 
     #[test]
@@ -230,10 +247,10 @@ WHY                    NO_VALID_HOST";
             cells in proptest::collection::vec("[a-zé-]{0,12}( [a-z0-9→]{1,20}){0,4}", 12),
             width in 1_usize..130,
         ) {
-            let mut rows = cells.chunks_exact(3).map(|row| [0, 1, 2].map(|at| row[at].clone()));
+            let mut rows = cells.chunks_exact(3).map(<[String]>::to_vec);
             let head = rows.next().unwrap_or_default();
-            let rows: Vec<[String; 3]> = rows.collect();
-            let lines = table(&head, &rows, Some(width));
+            let rows: Vec<Vec<String>> = rows.collect();
+            let lines = table(&head, &rows, Some(width), true);
             let text = lines.join("\n");
             let words: Vec<&str> = text.split_whitespace().collect();
             for word in cells.iter().flat_map(|cell| cell.split_whitespace()) {
