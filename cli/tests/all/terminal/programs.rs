@@ -74,6 +74,8 @@ fn wrong_usage_has_a_status_and_a_reason() {
         "audit list --since 1x",
         "flavor create f --vcpus 1 --memory 1X",
         "completion nothing",
+        "vm list --sort nothing",
+        "vm show v --sort name",
     ] {
         let words: Vec<&str> = line.split(' ').collect();
         let output = site.berth(&words);
@@ -83,6 +85,14 @@ fn wrong_usage_has_a_status_and_a_reason() {
         assert_eq!(output.status, Some(2), "{line}: {output:#?}");
         let refusal: Value = serde_json::from_str(output.stderr.trim()).expect(line);
         assert_eq!(refusal["error"]["reason"], "USAGE", "{line}: {refusal}");
+        let output = site.berth(&[&["-o", "yaml"], &*words].concat());
+        assert_eq!(output.status, Some(2), "{line}: {output:#?}");
+        let start = "---\nerror:\n  code: INVALID_ARGUMENT\n";
+        assert!(output.stderr.starts_with(start), "{line}: {output:#?}");
+        assert!(
+            output.stderr.contains("\n  reason: USAGE\n"),
+            "{line}: {output:#?}"
+        );
     }
 }
 
