@@ -459,7 +459,12 @@ fn is_source(path: &Path) -> bool {
 
 /// Returns the documents for people, and the samples that they copy.
 fn documents() -> Vec<PathBuf> {
-    let names = ["README.md", "CONTRIBUTING.md", "SECURITY.md"];
+    let names = [
+        "README.md",
+        "CONTRIBUTING.md",
+        "SECURITY.md",
+        "CHANGELOG.md",
+    ];
     let mut files: Vec<PathBuf> = names.map(PathBuf::from).into();
     for folder in fs::read_dir(root())
         .expect("the root is readable")
