@@ -634,10 +634,11 @@ From a disk image, on a bridge:
         #[command(flatten)]
         restart: Restart,
     },
-    /// Stop a VM and delete it with its disks
+    /// Stop VMs and delete them with their disks
     Delete {
-        /// Name of the VM
-        vm: String,
+        /// Names of the VMs
+        #[arg(value_name = "VM", required = true)]
+        vms: Vec<String>,
         /// Options of the operation
         #[command(flatten)]
         run: Run,

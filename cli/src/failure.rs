@@ -9,6 +9,11 @@ use berth_domain::refusal::Refusal;
 #[error("it has failed")]
 pub struct Failed;
 
+/// What has failed was reported already, with that of others.
+#[derive(Debug, thiserror::Error)]
+#[error("it was reported")]
+pub struct Reported;
+
 /// Returns the failure of what a command has waited for.
 #[must_use]
 pub fn failed(why: Refusal) -> anyhow::Error {

@@ -296,6 +296,7 @@ fn fail(error: &anyhow::Error, format: Format) -> ExitCode {
     let misuse = error.downcast_ref::<Usage>().map(Usage::refusal);
     let refusal = misuse.as_ref().or_else(|| error.downcast_ref::<Refusal>());
     match refusal {
+        _ if error.is::<failure::Reported>() => {}
         Some(refusal) => output::refused(format, refusal),
         // No server was called: the command itself could not go on.
         None => {

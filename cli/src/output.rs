@@ -17,6 +17,7 @@
 //! standard error. No text of others adds a line, or reaches the terminal as a command.
 
 mod choice;
+mod collected;
 mod fields;
 mod format;
 mod layout;
@@ -36,6 +37,7 @@ use serde_json::{Value, json};
 
 pub use self::choice::{Choice, Subject, typed};
 use self::choice::{choice, column};
+pub use self::collected::Collected;
 pub use self::format::{Format, Output, OutputParser};
 pub use self::order::SortKey;
 
@@ -240,6 +242,10 @@ pub fn value(value: &impl Serialize) -> anyhow::Result<()> {
     let choice = choice();
     let format = choice.output.format;
     let is_sorted = choice.sort.is_some();
+    if collected::is_begun() {
+        collected::push(to_value(value)?);
+        return Ok(());
+    }
     if !is_sorted && matches!(format, Format::Table | Format::Wide | Format::Json) {
         // The fields stand in the order of the record.
         return pretty(value);

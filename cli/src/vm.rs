@@ -4,6 +4,7 @@ mod first_boot;
 mod moves;
 mod power;
 mod restart;
+mod several;
 mod volumes;
 
 use anyhow::bail;
@@ -103,7 +104,12 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
         } => migrate(session, &vm, host.as_deref(), &transfer, &run).await,
         Verb::Power(verb) => power::run(session, verb).await,
         Verb::SetRestart { vm, restart } => restart::set(session, &vm, restart).await,
-        Verb::Delete { vm, run } => delete(session, &vm, &run).await,
+        Verb::Delete { vms, run } => {
+            several::each(session, &vms, &run, async |vm| {
+                delete(session, vm, &run).await
+            })
+            .await
+        }
         Verb::Console { vm, follow } => console(session, &vm, follow).await,
     }
 }

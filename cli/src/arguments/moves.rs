@@ -78,34 +78,37 @@ pub enum Moves {
         #[command(flatten)]
         run: Run,
     },
-    /// Confirm a resize and release the old resources
+    /// Confirm resizes and release the old resources
     ///
     /// Disks that were copied to another host are deleted on the old one.
     ConfirmResize {
-        /// Name of the VM
-        vm: String,
+        /// Names of the VMs
+        #[arg(value_name = "VM", required = true)]
+        vms: Vec<String>,
         /// Options of the operation
         #[command(flatten)]
         run: Run,
     },
-    /// Revert a resize and release the new resources
+    /// Revert resizes and release the new resources
     ///
-    /// If its disks were copied to another host, the VM returns to the originals, and the copies are
+    /// If the disks of a VM were copied to another host, it returns to the originals, and the copies are
     /// deleted with everything written to them since.
     RevertResize {
-        /// Name of the VM
-        vm: String,
+        /// Names of the VMs
+        #[arg(value_name = "VM", required = true)]
+        vms: Vec<String>,
         /// Options of the operation
         #[command(flatten)]
         run: Run,
     },
-    /// Restart a VM of a dead host on another host
+    /// Restart VMs of a dead host on other hosts
     ///
-    /// Its disks must be on storage that the other host shares. The dead host must be fenced first, by
+    /// Their disks must be on storage that the other hosts share. The dead host must be fenced first, by
     /// `berth host fence HOST`: a guest that still runs there must not run twice.
     Evacuate {
-        /// Name of the VM
-        vm: String,
+        /// Names of the VMs
+        #[arg(value_name = "VM", required = true)]
+        vms: Vec<String>,
         /// Name of the host to start on (default: the best one)
         #[arg(long)]
         host: Option<String>,
@@ -116,20 +119,22 @@ pub enum Moves {
         #[command(flatten)]
         run: Run,
     },
-    /// Stop a VM and release its host
+    /// Stop VMs and release their hosts
     ///
-    /// Its disks stay where they are. `berth vm unshelve` starts it again, on any host that shares them.
+    /// Disks stay where they are. `berth vm unshelve` starts a VM again, on any host that shares them.
     Shelve {
-        /// Name of the VM
-        vm: String,
+        /// Names of the VMs
+        #[arg(value_name = "VM", required = true)]
+        vms: Vec<String>,
         /// Options of the operation
         #[command(flatten)]
         run: Run,
     },
-    /// Start a shelved VM on a newly chosen host
+    /// Start shelved VMs on newly chosen hosts
     Unshelve {
-        /// Name of the VM
-        vm: String,
+        /// Names of the VMs
+        #[arg(value_name = "VM", required = true)]
+        vms: Vec<String>,
         /// Name of the host to start on (default: the best one)
         #[arg(long)]
         host: Option<String>,

@@ -7,13 +7,14 @@ use super::Run;
 /// Verbs of VMs that leave them on their host.
 #[derive(Debug, Subcommand)]
 pub enum Power {
-    /// Stop a VM; it keeps its host, CPUs and disks
+    /// Stop VMs; they keep their hosts, CPUs and disks
     ///
-    /// The guest is shut down as by its power button. If it is still running after the timeout, it is
-    /// powered off. `berth vm start` starts it again.
+    /// A guest is shut down as by its power button. If it is still running after the timeout, it is
+    /// powered off. `berth vm start` starts it again. Of several VMs each is stopped, one after the other.
     Stop {
-        /// Name of the VM
-        vm: String,
+        /// Names of the VMs
+        #[arg(value_name = "VM", required = true)]
+        vms: Vec<String>,
         /// Time for the guest to shut down; 0 powers it off at once
         #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(0..=3600))]
         timeout: u64,
@@ -21,23 +22,25 @@ pub enum Power {
         #[command(flatten)]
         run: Run,
     },
-    /// Start a stopped VM on its host
+    /// Start stopped VMs on their hosts
     ///
     /// Also for a VM that is ACTIVE while its guest has powered off by itself, or has crashed.
     Start {
-        /// Name of the VM
-        vm: String,
+        /// Names of the VMs
+        #[arg(value_name = "VM", required = true)]
+        vms: Vec<String>,
         /// Options of the operation
         #[command(flatten)]
         run: Run,
     },
-    /// Stop a VM and start it again
+    /// Stop VMs and start them again
     ///
-    /// The guest is shut down first, and powered off if it is still running after the timeout; with
+    /// A guest is shut down first, and powered off if it is still running after the timeout; with
     /// --hard it is powered off at once.
     Reboot {
-        /// Name of the VM
-        vm: String,
+        /// Names of the VMs
+        #[arg(value_name = "VM", required = true)]
+        vms: Vec<String>,
         /// Power the guest off at once
         #[arg(long)]
         hard: bool,

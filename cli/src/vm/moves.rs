@@ -8,7 +8,7 @@ use berth_proto::operation::v1::Operation;
 use berth_proto::scheduler::v1::move_service_client::MoveServiceClient;
 use berth_proto::scheduler::v1::{ScheduleMoveRequest, ScheduleUnshelveRequest};
 
-use super::{explain, finish, show};
+use super::{explain, finish, several, show};
 use crate::arguments::{Moves, Run};
 use crate::read;
 use crate::session::{Session, conduct, request_id, resource};
@@ -41,17 +41,18 @@ pub(super) async fn run(session: &Session, verb: Moves) -> anyhow::Result<()> {
             };
             cold(session, &vm, spec, validate_only, &run).await
         }
-        Moves::ConfirmResize { vm, run } => confirm(session, &vm, run).await,
-        Moves::RevertResize { vm, run } => {
-            let request = RevertResizeRequest {
-                vm: resource("vms", &vm),
-                request_id: request_id(run.request_id),
-            };
-            let operation = conduct!(session.conductor().await?, revert_resize, request)?.operation;
-            follow(session, &vm, operation, &run).await
+        Moves::ConfirmResize { vms, run } => {
+            several::each(session, &vms, &run, async |vm| {
+                confirm(session, vm, &run).await
+            })
+            .await
+        }
+        Moves::RevertResize { vms, run } => {
+            let one = async |vm: &str| revert(session, vm, &run).await;
+            several::each(session, &vms, &run, one).await
         }
         Moves::Evacuate {
-            vm,
+            vms,
             host,
             validate_only,
             run,
@@ -61,22 +62,25 @@ pub(super) async fn run(session: &Session, verb: Moves) -> anyhow::Result<()> {
                 evacuate: true,
                 ..MoveSpec::default()
             };
-            cold(session, &vm, spec, validate_only, &run).await
+            let one = async |vm: &str| cold(session, vm, spec, validate_only, &run).await;
+            several::each(session, &vms, &run, one).await
         }
-        Moves::Shelve { vm, run } => {
-            let request = ShelveVmRequest {
-                vm: resource("vms", &vm),
-                request_id: request_id(run.request_id),
-            };
-            let operation = conduct!(session.conductor().await?, shelve_vm, request)?.operation;
-            follow(session, &vm, operation, &run).await
+        Moves::Shelve { vms, run } => {
+            several::each(session, &vms, &run, async |vm| {
+                shelve(session, vm, &run).await
+            })
+            .await
         }
         Moves::Unshelve {
-            vm,
+            vms,
             host,
             validate_only,
             run,
-        } => unshelve(session, &vm, host.as_deref(), validate_only, &run).await,
+        } => {
+            let host = host.as_deref();
+            let one = async |vm: &str| unshelve(session, vm, host, validate_only, &run).await;
+            several::each(session, &vms, &run, one).await
+        }
     }
 }
 
@@ -126,13 +130,31 @@ pub(super) async fn cold(
     follow(session, vm, operation, run).await
 }
 
-async fn confirm(session: &Session, vm: &str, run: Run) -> anyhow::Result<()> {
+async fn revert(session: &Session, vm: &str, run: &Run) -> anyhow::Result<()> {
+    let request = RevertResizeRequest {
+        vm: resource("vms", vm),
+        request_id: request_id(run.request_id),
+    };
+    let operation = conduct!(session.conductor().await?, revert_resize, request)?.operation;
+    follow(session, vm, operation, run).await
+}
+
+async fn shelve(session: &Session, vm: &str, run: &Run) -> anyhow::Result<()> {
+    let request = ShelveVmRequest {
+        vm: resource("vms", vm),
+        request_id: request_id(run.request_id),
+    };
+    let operation = conduct!(session.conductor().await?, shelve_vm, request)?.operation;
+    follow(session, vm, operation, run).await
+}
+
+async fn confirm(session: &Session, vm: &str, run: &Run) -> anyhow::Result<()> {
     let request = ConfirmResizeRequest {
         vm: resource("vms", vm),
         request_id: request_id(run.request_id),
     };
     match conduct!(session.conductor().await?, confirm_resize, request)?.operation {
-        Some(operation) => follow(session, vm, Some(operation), &run).await,
+        Some(operation) => follow(session, vm, Some(operation), run).await,
         // There was nothing to delete: it is done.
         None => show(session, vm).await,
     }
@@ -165,7 +187,8 @@ async fn unshelve(
     follow(session, vm, operation, run).await
 }
 
-async fn follow(
+/// Waits for the end of an operation and shows its VM, unless only the operation's name was requested.
+pub(super) async fn follow(
     session: &Session,
     vm: &str,
     operation: Option<Operation>,

@@ -3,90 +3,78 @@
 use berth_proto::conductor::v1::{
     RebootVmRequest, RebuildVmRequest, SnapshotVmRequest, StartVmRequest, StopVmRequest,
 };
+use berth_proto::operation::v1::Operation;
 
-use super::{finish, show};
+use super::{moves, several};
 use crate::arguments::{Power, Run};
 use crate::session::{Session, conduct, request_id, resource};
 
 /// Runs the command.
 pub(super) async fn run(session: &Session, verb: Power) -> anyhow::Result<()> {
-    let (name, operation, run): (String, _, Run) = match verb {
-        Power::Stop { vm, timeout, run } => {
+    let (vms, run): (&[String], &Run) = match &verb {
+        Power::Stop { vms, run, .. }
+        | Power::Start { vms, run }
+        | Power::Reboot { vms, run, .. } => (vms, run),
+        Power::Rebuild { vm, run, .. } | Power::Snapshot { vm, run, .. } => {
+            (std::slice::from_ref(vm), run)
+        }
+    };
+    let one = async |vm: &str| {
+        let operation = begin(session, &verb, vm).await?;
+        moves::follow(session, vm, operation, run).await
+    };
+    several::each(session, vms, run, one).await
+}
+
+/// Has a conductor do it to one VM.
+async fn begin(session: &Session, verb: &Power, name: &str) -> anyhow::Result<Option<Operation>> {
+    let vm = resource("vms", name);
+    let mut conductor = session.conductor().await?;
+    Ok(match verb {
+        Power::Stop { timeout, run, .. } => {
             let request = StopVmRequest {
-                vm: resource("vms", &vm),
+                vm,
                 timeout_ms: Some(timeout * 1000),
                 request_id: request_id(run.request_id),
             };
-            (
-                vm,
-                conduct!(session.conductor().await?, stop_vm, request)?.operation,
-                run,
-            )
+            conduct!(conductor, stop_vm, request)?.operation
         }
-        Power::Start { vm, run } => {
+        Power::Start { run, .. } => {
             let request = StartVmRequest {
-                vm: resource("vms", &vm),
+                vm,
                 request_id: request_id(run.request_id),
             };
-            (
-                vm,
-                conduct!(session.conductor().await?, start_vm, request)?.operation,
-                run,
-            )
+            conduct!(conductor, start_vm, request)?.operation
         }
         Power::Reboot {
-            vm,
-            hard,
-            timeout,
-            run,
+            hard, timeout, run, ..
         } => {
             let request = RebootVmRequest {
-                vm: resource("vms", &vm),
-                hard,
+                vm,
+                hard: *hard,
                 timeout_ms: (!hard).then_some(timeout * 1000),
                 request_id: request_id(run.request_id),
             };
-            (
-                vm,
-                conduct!(session.conductor().await?, reboot_vm, request)?.operation,
-                run,
-            )
+            conduct!(conductor, reboot_vm, request)?.operation
         }
-        Power::Rebuild { vm, images, run } => {
+        Power::Rebuild { images, run, .. } => {
             let request = RebuildVmRequest {
-                vm: resource("vms", &vm),
-                images,
+                vm,
+                images: images.clone(),
                 request_id: request_id(run.request_id),
             };
-            (
-                vm,
-                conduct!(session.conductor().await?, rebuild_vm, request)?.operation,
-                run,
-            )
+            conduct!(conductor, rebuild_vm, request)?.operation
         }
         Power::Snapshot {
-            vm,
-            image,
-            disk,
-            run,
+            image, disk, run, ..
         } => {
             let request = SnapshotVmRequest {
-                vm: resource("vms", &vm),
-                disk,
-                image,
+                vm,
+                disk: *disk,
+                image: image.clone(),
                 request_id: request_id(run.request_id),
             };
-            (
-                vm,
-                conduct!(session.conductor().await?, snapshot_vm, request)?.operation,
-                run,
-            )
+            conduct!(conductor, snapshot_vm, request)?.operation
         }
-    };
-    finish(session, operation, &run).await?;
-    if run.no_wait {
-        Ok(())
-    } else {
-        show(session, &name).await
-    }
+    })
 }

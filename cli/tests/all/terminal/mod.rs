@@ -14,6 +14,7 @@ mod commands;
 mod formats;
 mod programs;
 mod server;
+mod several;
 mod shape;
 mod tables;
 

@@ -22,6 +22,9 @@ pub(super) struct State {
     pub(super) shape: Shape,
     /// Refuses every call with this status instead.
     pub(super) refusal: Option<Status>,
+    /// How many operations were begun, and which of them is refused with this status.
+    pub(super) begun: usize,
+    pub(super) refused_begin: Option<(usize, Status)>,
     /// The strings of all responses since it was emptied.
     pub(super) sent: BTreeSet<Key>,
     /// The messages of all responses so far.
@@ -46,6 +49,8 @@ impl Fake {
         let state = State {
             shape,
             refusal: None,
+            begun: 0,
+            refused_begin: None,
             sent: BTreeSet::new(),
             responses: BTreeSet::new(),
         };
@@ -69,6 +74,13 @@ impl Fake {
         let mut state = self.state.lock().unwrap();
         if let Some(status) = &state.refusal {
             return status.clone().into_http();
+        }
+        if path.contains(".ConductorService/") && !path.ends_with("/GetServiceInfo") {
+            let number = state.begun;
+            state.begun += 1;
+            if let Some((_, status)) = state.refused_begin.take_if(|(at, _)| *at == number) {
+                return status.into_http();
+            }
         }
         let (service, method) = path[1..].split_once('/').expect("a path of gRPC");
         let service = self
