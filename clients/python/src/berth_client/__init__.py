@@ -1,0 +1,1 @@
+"""Client of Berth, a control plane for clusters of virtual machines."""
