@@ -6,10 +6,12 @@ Method: the decisions alone, with every order of kinds of answers, and a clock t
 import itertools
 
 import pytest
+from berth_client._sync.calls import broken
 
+from berth_client import BerthError, OutcomeUnknown, Unavailable
 from berth_client._route import SILENCE_MAX, Attempts, Call
 from berth_client._status import Failure
-from berth_client.errors import BerthError, OutcomeUnknown, Refusal, Unavailable
+from berth_client.errors import Refusal
 
 ALL = ["a:1", "b:1", "c:1"]
 
@@ -83,6 +85,18 @@ def test_a_refusal_before_the_decision_decides_nothing_about_an_earlier_attempt(
         # What the state answers to the repetition is the outcome.
         error, _ = end(KEYED, [earlier, stated("VM_EXISTS", "ALREADY_EXISTS")])
         assert error.code == "ALREADY_EXISTS"
+
+
+def test_a_stream_that_breaks_is_no_answer_to_a_change() -> None:
+    for failure in (BROKEN, LATE, REFUSED):
+        error = broken(KEYED, failure)
+        assert isinstance(error, OutcomeUnknown)
+        assert error.request_id == "id"
+        assert isinstance(broken(UNKEYED, failure), OutcomeUnknown)
+        assert not isinstance(broken(READ, failure), OutcomeUnknown)
+    assert broken(READ, BROKEN).reason == "STREAM_BROKEN"
+    assert broken(READ, LATE).code == "DEADLINE_EXCEEDED"
+    assert broken(KEYED, stated("NO", "NOT_FOUND")).code == "NOT_FOUND"
 
 
 def test_what_no_server_of_berth_answered_is_unknown() -> None:

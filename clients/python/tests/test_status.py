@@ -8,9 +8,8 @@ from berth_client.proto.type.v1 import refusal_pb2
 from google.protobuf import any_pb2
 from google.rpc import error_details_pb2, status_pb2
 
-from berth_client import errors
+from berth_client import BerthError, NoValidHost, errors
 from berth_client._status import Failure, read_failure
-from berth_client.errors import BerthError, NoValidHost
 
 
 class Ended(grpc.RpcError):
