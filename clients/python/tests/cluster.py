@@ -107,12 +107,14 @@ class Cluster:
         is_certified: bool = False,
         conductor_version: int | None = None,
         is_gated: bool = False,
+        lease_ttl_ms: int = 10_000,
     ) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="berth-python-")
         self.folder = Path(self._folder.name)
         self.is_certified = is_certified
         # Where a gate is on the way to each conductor.
         self.is_gated, self.gates = is_gated, list[Gate]()
+        self.lease_ttl_ms = lease_ttl_ms
         if is_certified:
             self.certs("init")
         self.schedulers: list[Part] = []
@@ -225,10 +227,10 @@ class Cluster:
     def add_conductor(self, number: int, version: int | None = None) -> None:
         """Starts a conductor, maybe one that behaves as one of an earlier build."""
         name = f"c{number + 1}"
-        # Short leases: what a conductor leaves behind is taken over while a test waits for it.
         config = self.folder / f"{name}.toml"
         config.write_text("takeover_interval_ms = 200\n")
-        arguments = ["--config", str(config), "--name", name, "--lease-ttl-ms", "2000"]
+        arguments = ["--config", str(config), "--name", name]
+        arguments += ["--lease-ttl-ms", str(self.lease_ttl_ms)]
         arguments += ["--scheduler", ",".join(self.addresses)]
         if version is not None:
             arguments += ["--service-version", str(version)]
