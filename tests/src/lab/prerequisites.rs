@@ -34,6 +34,8 @@ pub enum Need {
     TwoCpus,
     /// OpenStack Placement with its own test suite, and OpenStack's client.
     PlacementSuite,
+    /// What Berth's Python client is built and tested with.
+    PythonClient,
     /// An emulated machine with four nodes that has hypervisors in it.
     Nodes,
     /// The same machine, without hypervisors and with persistent memory.
@@ -118,6 +120,7 @@ impl Need {
                 .try_for_each(require_program),
             Self::TwoCpus => two_cpus(),
             Self::PlacementSuite => placement_suite(),
+            Self::PythonClient => python_client_tools(),
             Self::Nodes => super::nodes::prerequisites(),
             Self::PersistentMemory => super::nodes::prerequisites_of_memory(),
             Self::Curl => require_program("curl"),
@@ -165,6 +168,7 @@ impl Need {
             | Self::FileSystems
             | Self::TwoCpus
             | Self::PlacementSuite
+            | Self::PythonClient
             | Self::Browser
             | Self::Curl
             | Self::Prometheus
@@ -228,6 +232,25 @@ fn placement_suite() -> Result<(), Missing> {
         "{} lacks openstack-placement, gabbi or OpenStack's client",
         python.display()
     )))
+}
+
+/// Returns the Python environment that builds Berth's Python client, with the folder `wheels` of what the
+/// client runs with and is tested with.
+#[must_use]
+pub fn python_client() -> PathBuf {
+    image::cache_directory().join("python-client")
+}
+
+fn python_client_tools() -> Result<(), Missing> {
+    let directory = python_client();
+    // Written last, when the rest is there.
+    match directory.join("versions").is_file() {
+        true => Ok(()),
+        false => Err(Missing::package(format!(
+            "{} lacks what the Python client is built with",
+            directory.display()
+        ))),
+    }
 }
 
 fn namespaces() -> Result<(), Missing> {

@@ -35,6 +35,7 @@ mod placement_suite;
 mod pmem;
 mod process_tree;
 mod prometheus;
+mod python;
 mod site;
 mod system;
 mod three_machines;
@@ -45,7 +46,8 @@ use std::process::ExitCode;
 
 use berth_tests::lab::Need::{
     Browser, CsiSanity, Curl, FileSystems, Hypervisor, Libvirt, LoopDevices, Namespaces, Nodes,
-    PersistentMemory, PlacementSuite, Prometheus, QemuImg, SmallDisk, Systemd, TwoCpus,
+    PersistentMemory, PlacementSuite, Prometheus, PythonClient, QemuImg, SmallDisk, Systemd,
+    TwoCpus,
 };
 use harness::{ROLE, Test};
 
@@ -144,6 +146,8 @@ const TESTS: &[Test] = &[
     test!(placement_import::an_import_that_was_killed_is_run_again, [PlacementSuite]),
     test!(placement_import::a_source_in_use_is_followed_until_it_is_quiet, [PlacementSuite]),
     test!(placement_import::what_is_not_the_imports_is_left_alone, [PlacementSuite]),
+
+    test!(python::the_client_is_built_installed_and_tested, [PythonClient]),
 
     // These run alone.
     test!(nodes::memory_is_where_the_claim_says, [Nodes]),
