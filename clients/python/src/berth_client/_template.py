@@ -8,7 +8,7 @@ from google.protobuf.message import Message
 from berth_client._ids import resource
 from berth_client._settings import invalid
 from berth_client.proto.conductor.v1 import conductor_service_pb2
-from berth_client.proto.type.v1 import restart_pb2, vm_spec_pb2
+from berth_client.proto.type.v1 import first_boot_pb2, restart_pb2, vm_spec_pb2
 
 
 def version_needed(request: Message) -> int:
@@ -19,7 +19,8 @@ def version_needed(request: Message) -> int:
     if not isinstance(request, conductor_service_pb2.CreateVmRequest):
         return 0
     template = request.template
-    if template.project not in ("", "default") or template.HasField("restart_policy"):
+    newest = template.HasField("restart_policy") or template.HasField("first_boot")
+    if newest or template.project not in ("", "default"):
         return 4
     return 3 if template.server_group or template.availability_zone or template.volumes else 0
 
@@ -40,6 +41,7 @@ class Source:
     volumes: Iterable[vm_spec_pb2.VolumeAttachment] = ()
     project: str = ""
     restart_policy: restart_pb2.RestartPolicy | None = None
+    first_boot: first_boot_pb2.FirstBoot | None = None
 
     def template(self) -> vm_spec_pb2.VmTemplate:
         """Returns it as the message that is sent."""
@@ -70,4 +72,5 @@ class Source:
             volumes=list(self.volumes),
             project=self.project,
             restart_policy=self.restart_policy,
+            first_boot=self.first_boot,
         )

@@ -7,6 +7,7 @@ from berth_client.proto.operation.v1.operation_pb2 import Operation as Operation
 from berth_client.proto.scheduler.v1.migration_pb2 import Migration
 from berth_client.proto.scheduler.v1.scheduler_service_pb2 import Explanation
 from berth_client.proto.scheduler.v1.vm_pb2 import Vm
+from berth_client.proto.type.v1.first_boot_pb2 import FirstBoot
 from berth_client.proto.type.v1.flavor_pb2 import Flavor
 from berth_client.proto.type.v1.restart_pb2 import RestartPolicy
 from berth_client.proto.type.v1.transfer_pb2 import TransferOverrides
@@ -16,6 +17,7 @@ __all__ = [
     "Disk",
     "EventKind",
     "Explanation",
+    "FirstBoot",
     "Flavor",
     "GetHostResponse",
     "Host",

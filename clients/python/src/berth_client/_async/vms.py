@@ -18,6 +18,7 @@ from berth_client._template import Source
 from berth_client.proto.conductor.v1 import conductor_service_pb2 as wire
 from berth_client.proto.scheduler.v1 import power_service_pb2, scheduler_service_pb2
 from berth_client.proto.scheduler.v1.vm_pb2 import Vm
+from berth_client.proto.type.v1.first_boot_pb2 import FirstBoot
 from berth_client.proto.type.v1.restart_pb2 import RestartPolicy
 from berth_client.proto.type.v1.transfer_pb2 import TransferOverrides
 from berth_client.proto.type.v1.vm_spec_pb2 import Disk, Nic, VolumeAttachment
@@ -49,17 +50,20 @@ class AsyncVms:
         volumes: Iterable[VolumeAttachment] = (),
         project: str = "",
         restart_policy: RestartPolicy | None = None,
+        first_boot: FirstBoot | None = None,
         host: str = "",
         request_id: str | None = None,
         timeout: float | None = None,
     ) -> AsyncOperation:
         """Creates a VM and boots it, from a kernel or from its first disk.
 
+        With `first_boot` the guest gets user-data, SSH keys and a network configuration.
+
         Raises `NoValidHost` if no host can take it, `AlreadyExists` if there is one of this name.
         """
         source = Source(
             flavor, kernel, initrd, cmdline, disks, nics, image_properties or {}, server_group,
-            availability_zone, volumes, project, restart_policy,
+            availability_zone, volumes, project, restart_policy, first_boot,
         )
         request = wire.CreateVmRequest(
             vm=resource("vms", name),
@@ -87,6 +91,7 @@ class AsyncVms:
         availability_zone: str = "",
         volumes: Iterable[VolumeAttachment] = (),
         project: str = "",
+        first_boot: FirstBoot | None = None,
         host: str = "",
     ) -> scheduler_service_pb2.Explanation:
         """Returns where such a VM would be placed; nothing is claimed.
@@ -96,6 +101,7 @@ class AsyncVms:
         source = Source(
             flavor, kernel if kernel is not None or disks else "kernel", "", "", disks, nics,
             image_properties or {}, server_group, availability_zone, volumes, project,
+            first_boot=first_boot,
         )
         request = scheduler_service_pb2.ScheduleVmRequest(
             vm=resource("vms", name),
