@@ -19,6 +19,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use berth_tests::measure::etcd;
+use berth_tests::processes::Collector;
 use clap::Parser;
 
 use crate::observers::Observed;
@@ -61,8 +62,10 @@ fn main() -> ExitCode {
         return code;
     }
     let options = Options::parse();
+    // It has a runtime of its own.
+    let collector = observers::collector();
     let runtime = tokio::runtime::Runtime::new().expect("a runtime starts");
-    match runtime.block_on(measure(&options)) {
+    match runtime.block_on(measure(&options, &collector)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
@@ -71,7 +74,7 @@ fn main() -> ExitCode {
     }
 }
 
-async fn measure(options: &Options) -> anyhow::Result<()> {
+async fn measure(options: &Options, collector: &Collector) -> anyhow::Result<()> {
     let time = Duration::from_secs(options.seconds);
     let with_etcd = !options.without_etcd && etcd::is_installed();
     if !with_etcd {
@@ -107,10 +110,9 @@ async fn measure(options: &Options) -> anyhow::Result<()> {
             load.reconnect(&cluster).await?;
             phases(options, (&cluster, &load), name, &puts).await?;
         }
-        let collector = observers::collector();
         for _ in 0..options.observed {
             for observed in Observed::ALL {
-                let ports = cluster.restart_observed(observed, &collector).await?;
+                let ports = cluster.restart_observed(observed, collector).await?;
                 load.reconnect(&cluster).await?;
                 let _observers = observed.begin(&ports);
                 phases(options, (&cluster, &load), observed.name(), &puts).await?;
