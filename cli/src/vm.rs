@@ -458,7 +458,7 @@ fn with_task(vm: &Vm, task: &str) -> serde_json::Result<serde_json::Value> {
 
 /// Returns a disk as one line.
 fn disk_line(disk: &Disk) -> String {
-    if disk.is_seed {
+    if disk.seed {
         return format!("{} MiB, the seed of the first boot", SEED_BYTES >> 20);
     }
     match &disk.image {

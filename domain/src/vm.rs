@@ -91,7 +91,7 @@ pub struct Disk {
     pub size_gib: u64,
     /// Whether it is the seed: the disk from which the guest reads what it was given for its first boot.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub is_seed: bool,
+    pub seed: bool,
 }
 
 /// The size of a seed in bytes.
@@ -103,13 +103,13 @@ impl Disk {
         image: None,
         format: DiskFormat::Raw,
         size_gib: 0,
-        is_seed: true,
+        seed: true,
     };
 
     /// Returns its size in bytes.
     #[must_use]
     pub fn size_bytes(&self) -> u64 {
-        match self.is_seed {
+        match self.seed {
             true => SEED_BYTES,
             false => self.size_gib.saturating_mul(1 << 30),
         }
@@ -188,7 +188,7 @@ impl VmSpec {
     /// Returns whether the guest was given something for its first boot.
     #[must_use]
     pub fn has_seed(&self) -> bool {
-        self.disks.iter().any(|disk| disk.is_seed)
+        self.disks.iter().any(|disk| disk.seed)
     }
 
     /// Returns the persistent memory that the guest requests.

@@ -16,7 +16,6 @@ const OMITTED: [&str; 15] = [
     "creator",
     "hints",
     "image_properties",
-    "is_seed",
     "pci_aliases",
     "planned",
     "pmem",
@@ -24,6 +23,7 @@ const OMITTED: [&str; 15] = [
     "read_only",
     "restart_obstacle",
     "restarts",
+    "seed",
     "separated_at",
     "volumes",
 ];

@@ -79,7 +79,7 @@ impl DomainSpec {
     #[must_use]
     pub fn disk_missing(&self, index: usize, path: PathBuf) -> Error {
         let vm = self.uid;
-        match self.spec.disks.get(index).is_some_and(|disk| disk.is_seed) {
+        match self.spec.disks.get(index).is_some_and(|disk| disk.seed) {
             true => Error::SeedMissing { vm, path },
             false => Error::DiskMissing { vm, index, path },
         }

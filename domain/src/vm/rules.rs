@@ -56,7 +56,7 @@ impl VmSpec {
             return Ok(self.clone());
         }
         // What is on the seed stays.
-        let disks = self.disks.iter().filter(|disk| !disk.is_seed).count();
+        let disks = self.disks.iter().filter(|disk| !disk.seed).count();
         if images.len() != disks {
             let rule = format!(
                 "there must be one for each of the {disks} disks of the VM, or none at all"
@@ -126,7 +126,7 @@ impl VmSpec {
             if let Some(image) = &disk.image {
                 check_file(&format!("disks[{index}].image"), image, faults);
             }
-            if disk.is_seed {
+            if disk.seed {
                 let is_last = index + 1 == self.disks.len();
                 if *disk != Disk::SEED || !is_last {
                     let rule = "must be the last disk, without a size and an image";
@@ -263,7 +263,7 @@ mod tests {
             image: image.map(str::to_owned),
             format: DiskFormat::Qcow2,
             size_gib,
-            is_seed: false,
+            seed: false,
         }
     }
 
@@ -337,7 +337,7 @@ mod tests {
         check(|s| s.disks[0].size_gib = u64::MAX, &["disks"]);
         check(|s| s.disks.push(Disk::SEED), &[]);
         check(|s| s.disks.insert(0, Disk::SEED), &["disks[0].seed"]);
-        check(|s| s.disks[1].is_seed = true, &["disks[1].seed"]);
+        check(|s| s.disks[1].seed = true, &["disks[1].seed"]);
         check(
             |s| s.disks.extend([Disk::SEED, Disk::SEED]),
             &["disks[2].seed"],

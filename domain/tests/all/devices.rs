@@ -109,7 +109,7 @@ fn spec(cells: u32, functions: u32, alias: PciAlias) -> VmSpec {
             image: Some("image.raw".to_owned()),
             format: DiskFormat::Raw,
             size_gib: 1,
-            is_seed: false,
+            seed: false,
         }],
         nics: Vec::new(),
         image_properties: ImageProperties::default(),

@@ -251,7 +251,7 @@ impl From<&Disk> for v1::Disk {
             image: disk.image.clone(),
             format: v1::disk::Format::from(disk.format).into(),
             size_gib: disk.size_gib,
-            seed: disk.is_seed,
+            seed: disk.seed,
         }
     }
 }
@@ -265,7 +265,7 @@ impl TryFrom<v1::Disk> for Disk {
             image: wire.image.map(image).transpose()?,
             format: field::choice::<v1::disk::Format, _>(wire.format, "format")?,
             size_gib: wire.size_gib,
-            is_seed: wire.seed,
+            seed: wire.seed,
         })
     }
 }

@@ -191,7 +191,7 @@ fn boot(name: &str, number: u128) -> DecisionRequest {
                 image: Some("i".into()),
                 format: DiskFormat::Raw,
                 size_gib: 1,
-                is_seed: false,
+                seed: false,
             }],
             nics: vec![Nic {
                 bridge: "br0".into(),

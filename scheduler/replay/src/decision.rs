@@ -211,7 +211,7 @@ fn boot(command: &Command) -> Option<RecordedDecision> {
         first_boot,
     } = command
     {
-        let disks = spec.disks.iter().filter(|disk| !disk.is_seed);
+        let disks = spec.disks.iter().filter(|disk| !disk.seed);
         let action = Action::ScheduleVm(ScheduleVm {
             operation: *operation,
             vm: vm.clone(),

@@ -539,7 +539,7 @@ fn begin(world: &mut World, draw: &Draw) -> Option<Command> {
             image: None,
             format: DiskFormat::Raw,
             size_gib: 1,
-            is_seed: false,
+            seed: false,
         }];
         if pick[2].is_multiple_of(5) {
             spec.disks.push(Disk::SEED);

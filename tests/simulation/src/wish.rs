@@ -32,7 +32,7 @@ pub fn request(wish: &Wish, lease: LeaseRequest, chance: &mut Chance) -> (&'stat
                     image: None,
                     format: DiskFormat::Raw,
                     size_gib: 1,
-                    is_seed: false,
+                    seed: false,
                 }],
                 nics: Vec::new(),
                 image_properties: ImageProperties::default(),

@@ -176,7 +176,7 @@ fn guest(number: u128, image: Option<&str>, format: DiskFormat) -> DomainSpec {
         image: image.map(str::to_owned),
         format,
         size_gib: DISK_BYTES >> 30,
-        is_seed: false,
+        seed: false,
     }];
     sample::domain("attacker", number, spec, Assignment::default())
 }
@@ -516,7 +516,7 @@ pub(crate) fn qemu_does_not_look_into_a_raw_disk() {
         image: Some("golden.qcow2".to_owned()),
         format: raw,
         size_gib: 1,
-        is_seed: false,
+        seed: false,
     }];
     driver.create(&guest).unwrap();
     driver

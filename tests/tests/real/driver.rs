@@ -4,6 +4,7 @@
 //! Method: the one conformance suite, from outside the machines; plus what only real guests show:
 //! the threads' CPUs, a disk over an image, a console that answers after the move.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -165,7 +166,7 @@ pub(crate) fn a_guest_with_disk_and_nic_moves_and_answers() {
         image: Some("disk.qcow2".to_owned()),
         format: DiskFormat::Qcow2,
         size_gib: 1,
-        is_seed: false,
+        seed: false,
     }];
     spec.nics = vec![Nic {
         bridge: "br0".to_owned(),
@@ -289,7 +290,7 @@ pub(crate) fn a_disk_that_is_not_shared_is_copied() {
         image: Some("disk.qcow2".to_owned()),
         format: DiskFormat::Qcow2,
         size_gib: 1,
-        is_seed: false,
+        seed: false,
     };
     spec.disks = vec![disk, Disk::SEED];
     let mut guest = sample::domain("copied-guest", 5100, spec, sample::pins(0, &[0], None));
@@ -327,6 +328,11 @@ pub(crate) fn a_disk_that_is_not_shared_is_copied() {
     };
     assert_eq!(ask(&console, &machines[0], "store berth"), "stored");
     assert_eq!(ask(&console, &machines[0], "seed user-data"), "#!berth");
+    let is_private = |directory: &Path| {
+        let seed = std::fs::metadata(directory.join("disk1.qcow2")).unwrap();
+        seed.permissions().mode() & 0o077 == 0
+    };
+    assert!(is_private(&here));
 
     // What cannot be copied is refused before anything moves.
     let twice = [DiskCopy {
@@ -385,6 +391,7 @@ pub(crate) fn a_disk_that_is_not_shared_is_copied() {
     let console = Console::new(there.join("console.log"));
     assert_eq!(ask(&console, &machines[1], "recall"), "berth");
     assert_eq!(ask(&console, &machines[1], "seed user-data"), "#!berth");
+    assert!(is_private(&there));
     destination.destroy(guest.uid).unwrap();
     assert!(!there.exists());
     std::fs::remove_dir(runtime_dir(&shared)).unwrap();
@@ -405,7 +412,7 @@ pub(crate) fn a_guest_is_stopped_started_copied_and_rebuilt() {
             image: Some(image.to_owned()),
             format: DiskFormat::Qcow2,
             size_gib: 1,
-            is_seed: false,
+            seed: false,
         }];
         let name = format!("disk-guest-{number}");
         sample::domain(&name, number, spec, sample::pins(0, &[0], None))
@@ -551,7 +558,7 @@ pub(crate) fn the_libvirt_driver_conforms_when_disks_travel() {
             image: image.map(str::to_owned),
             format: DiskFormat::Qcow2,
             size_gib: 1,
-            is_seed: false,
+            seed: false,
         };
         guest.spec.disks = vec![disk(Some("disk.qcow2")), disk(None)];
         guest

@@ -27,7 +27,7 @@ fn stopped(versions: &[u32]) -> (Rig, Guest) {
         image: None,
         format: DiskFormat::Qcow2,
         size_gib: 1,
-        is_seed: false,
+        seed: false,
     });
     let h1 = host("h1");
     rig.spawn(&h1, &guest, Assignment::default()).unwrap();
@@ -152,4 +152,28 @@ fn an_older_agent_does_neither() {
         let refused = rig.call(&h2, &guest, call).unwrap_err();
         assert_eq!(refused.code, Code::Unimplemented, "{refused}");
     }
+}
+
+/// Goal: no guest starts with a seed that has nothing on it.
+#[test]
+fn a_seed_comes_with_what_is_on_it() {
+    let (mut rig, h1) = (Rig::new(&[4]), host("h1"));
+    let mut guest = Guest::new("a", 1, sample::plain_spec(1));
+    guest.spec.disks.push(Disk::SEED);
+    let call = guest.spawn_call(&h1, Assignment::default());
+    let Call::SpawnVm {
+        vm, spec, claim, ..
+    } = call.clone()
+    else {
+        panic!("{call:?}");
+    };
+    let without = Call::SpawnVm {
+        vm,
+        spec,
+        claim,
+        first_boot: None,
+    };
+    let refused = rig.call(&h1, &guest, without);
+    assert_eq!(reason(&refused), "FIRST_BOOT_MISSING");
+    assert!(rig.call(&h1, &guest, call).is_ok());
 }

@@ -425,7 +425,7 @@ fn the_source_refuses_what_cannot_arrive() {
         image: None,
         format: berth_domain::vm::DiskFormat::Raw,
         size_gib: 1,
-        is_seed: false,
+        seed: false,
     });
     rig.spawn(&h1, &with_disk, Assignment::default()).unwrap();
     let mut elsewhere = good;

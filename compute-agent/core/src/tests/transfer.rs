@@ -207,7 +207,7 @@ fn disks_that_are_not_shared_are_copied_by_agents_that_know_how() {
             image: None,
             format: berth_domain::vm::DiskFormat::Raw,
             size_gib: 1,
-            is_seed: false,
+            seed: false,
         });
         rig.spawn(&h1, &guest, Default::default()).unwrap();
         for storage in ["shared", "other"] {

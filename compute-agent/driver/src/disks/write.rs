@@ -1,8 +1,8 @@
 //! Puts the disks of a guest together from their pieces, and makes them whole.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::iter::repeat;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use berth_domain::id::MigrationId;
@@ -142,7 +142,10 @@ impl DiskWriter {
         self.require_space(announced(&sizes))?;
         for (file, size) in files.iter().zip(&sizes) {
             let part = part(file);
-            let made = File::create(&part).and_then(|new| {
+            let mut options = OpenOptions::new();
+            // What is on its way may be any guest's secret, and a seed mostly is one.
+            options.write(true).create(true).truncate(true).mode(0o600);
+            let made = options.open(&part).and_then(|new| {
                 new.set_len(size.length)?;
                 Ok(new)
             });

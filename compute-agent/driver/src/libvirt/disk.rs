@@ -53,7 +53,7 @@ pub(super) fn make(guest: &DomainSpec, settings: &Settings, qemu_img: &Path) -> 
     }
     for (index, disk) in guest.spec.disks.iter().enumerate() {
         let file = settings.disk(guest.uid, index);
-        if disk.is_seed {
+        if disk.seed {
             make_seed(guest, index, settings, qemu_img)?;
             continue;
         }
@@ -82,13 +82,8 @@ fn make_seed(
         Error::refused(format!("{} cannot be written: {error}", plain.display()))
     };
     let bytes = seed::image(&guest.vm, guest.uid, first_boot).map_err(wrong)?;
-    for file in [&plain, &path] {
-        let _ = std::fs::remove_file(file);
-        // It may hold secrets; qemu-img writes into the file that is there.
-        let mut options = OpenOptions::new();
-        options.write(true).create_new(true).mode(0o600);
-        options.open(file).map_err(wrong)?;
-    }
+    make_private(&plain)?;
+    make_private(&path)?;
     std::fs::write(&plain, bytes).map_err(wrong)?;
     let mut command = Command::new(qemu_img);
     command.args(["convert", "-q", "-f", "raw", "-O", "qcow2"]);
@@ -96,6 +91,16 @@ fn make_seed(
     let made = run(command, HEADER_LIMITS);
     std::fs::remove_file(&plain).map_err(wrong)?;
     made
+}
+
+/// Makes an empty file that only its owner may read, in place of one that is there: it is to hold secrets,
+/// and qemu-img writes into the file that it finds.
+fn make_private(file: &Path) -> Result<(), Error> {
+    let _ = std::fs::remove_file(file);
+    let mut options = OpenOptions::new();
+    let made = options.write(true).create_new(true).mode(0o600).open(file);
+    made.map(drop)
+        .map_err(|error| Error::refused(format!("{} cannot be made: {error}", file.display())))
 }
 
 /// Names the file that marks the disks beside it as being received, without an owner yet.
@@ -139,6 +144,9 @@ pub(super) fn make_to_receive(
         let index = copy.index as usize;
         let (disk, file) = (&guest.spec.disks[index], settings.disk(guest.uid, index));
         inspect::image(disk, Size::Any, settings)?;
+        if disk.seed {
+            make_private(&file)?;
+        }
         make_disk(disk, &file, settings, qemu_img)?;
     }
     Ok(())

@@ -52,7 +52,7 @@ impl Files {
         };
         fs::create_dir_all(&place.directory).map_err(|e| failed(&place.directory, &e))?;
         for ((index, file), disk) in (0..).zip(&place.files).zip(&guest.spec.disks) {
-            let made = match (disk.is_seed, &guest.first_boot) {
+            let made = match (disk.seed, &guest.first_boot) {
                 (false, _) => fill(file, guest.uid, index, disk.size_bytes()),
                 (true, Some(first_boot)) => seed::image(&guest.vm, guest.uid, first_boot)
                     .and_then(|bytes| fs::write(file, bytes)),
@@ -88,7 +88,7 @@ impl Files {
     pub(super) fn require_seed(&self, guest: &DomainSpec) -> Result<(), Error> {
         let files = self.place_of(guest).map(|place| place.files);
         let files = files.into_iter().flatten().enumerate();
-        let mut seeds = files.filter(|(index, _)| guest.spec.disks[*index].is_seed);
+        let mut seeds = files.filter(|(index, _)| guest.spec.disks[*index].seed);
         match seeds.find(|(_, path)| !path.exists()) {
             None => Ok(()),
             Some((index, path)) => Err(guest.disk_missing(index, path)),

@@ -4,6 +4,7 @@
 use std::fs;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
+use std::sync::Arc;
 
 use berth_domain::agent::Side;
 use berth_domain::id::{MigrationId, VmUid};
@@ -13,7 +14,7 @@ use berth_driver::conformance::sample;
 use berth_driver::disks::{DiskReader, DiskWriter, Hooks, PIECE_MAX, Piece, Place, drop_disks};
 use berth_driver::sim::SimDriver;
 use berth_driver::sim::driver::Config;
-use berth_driver::{DomainSpec, Error};
+use berth_driver::{DomainSpec, Driver as _, Error};
 use tempfile::TempDir;
 use uuid::Uuid;
 
@@ -34,7 +35,7 @@ fn guest(number: u32) -> DomainSpec {
         image: image.map(str::to_owned),
         format: DiskFormat::Qcow2,
         size_gib: 1,
-        is_seed: false,
+        seed: false,
     };
     spec.disks = vec![disk(Some("disk.qcow2")), disk(None)];
     let assignment = berth_domain::numa::Assignment::default();
@@ -122,6 +123,7 @@ fn bytes_come_as_they_were_and_holes_stay_holes() {
         assert_eq!(fs::read(old).unwrap(), fs::read(new).unwrap());
         let (old, new) = (fs::metadata(old).unwrap(), fs::metadata(new).unwrap());
         assert!(new.blocks() <= old.blocks());
+        assert_eq!(new.mode() & 0o077, 0, "others may read it");
     }
     let mut left: Vec<_> = fs::read_dir(&to.directory)
         .unwrap()
@@ -334,4 +336,37 @@ fn disks_of_which_some_have_their_names_are_fetched_anew() {
         !to.directory.exists(),
         "half of the names are the migration's too"
     );
+}
+
+/// Goal: a seed that is lost is reported as such, by a start and by a rebuild, which cannot make it again;
+/// other disks can be made again.
+#[test]
+fn a_lost_seed_stays_lost() {
+    let folder = TempDir::new().unwrap();
+    let driver = driver(folder.path());
+    let mut guest = guest(9);
+    guest.spec.disks.push(Disk::SEED);
+    guest.first_boot = Some(Arc::default());
+    driver.create(&guest).unwrap();
+    driver.stop(guest.uid).unwrap();
+    guest.first_boot = None;
+    let file = |n: usize| {
+        folder
+            .path()
+            .join(guest.uid.to_string())
+            .join(format!("disk{n}.raw"))
+    };
+    fs::remove_file(file(0)).unwrap();
+    let missing = driver.start(&guest);
+    assert!(matches!(missing, Err(Error::DiskMissing { index: 0, .. })));
+    driver.make_disks(&guest).unwrap();
+    let seed = fs::read(file(2)).unwrap();
+    assert!(seed.windows(6).any(|part| part == b"CIDATA"), "it is kept");
+    fs::remove_file(file(2)).unwrap();
+    for refused in [driver.make_disks(&guest), driver.start(&guest)] {
+        assert!(
+            matches!(refused, Err(Error::SeedMissing { .. })),
+            "{refused:?}"
+        );
+    }
 }

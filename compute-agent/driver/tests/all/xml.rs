@@ -171,7 +171,7 @@ fn a_guest_with_volumes() {
         image: None,
         format: DiskFormat::Raw,
         size_gib: 1,
-        is_seed: false,
+        seed: false,
     }];
     spec.topology = Some(InstanceTopology {
         cells: vec![cell(0, &[0], &[], PageSize::Unspecified)],
@@ -229,13 +229,13 @@ fn a_guest_with_disk_and_nic_that_floats() {
             image: Some("debian.qcow2".to_owned()),
             format: DiskFormat::Qcow2,
             size_gib: 4,
-            is_seed: false,
+            seed: false,
         },
         Disk {
             image: None,
             format: DiskFormat::Raw,
             size_gib: 1,
-            is_seed: false,
+            seed: false,
         },
     ];
     spec.nics = vec![Nic {

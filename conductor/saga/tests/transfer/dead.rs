@@ -150,7 +150,7 @@ fn copied_disks_are_not_guessed_about() {
                 image: None,
                 format: berth_domain::vm::DiskFormat::Qcow2,
                 size_gib: 1,
-                is_seed: false,
+                seed: false,
             });
         }
         let world = run(world, &["h2"], |w, _| {

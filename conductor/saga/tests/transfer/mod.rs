@@ -215,7 +215,7 @@ fn a_guest_that_ended_on_its_way_can_be_started_where_it_was() {
                 image: None,
                 format: berth_domain::vm::DiskFormat::Qcow2,
                 size_gib: 1,
-                is_seed: false,
+                seed: false,
             });
         }
         if has_pmem {

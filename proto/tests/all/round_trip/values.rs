@@ -451,11 +451,11 @@ pub(crate) fn spec() -> impl Strategy<Value = VmSpec> {
     ];
     let format = select(vec![DiskFormat::Qcow2, DiskFormat::Raw]);
     let disk = (option::of(TEXT), format, any::<u64>(), any::<bool>()).prop_map(
-        |(image, format, size_gib, is_seed)| Disk {
+        |(image, format, size_gib, seed)| Disk {
             image,
             format,
             size_gib,
-            is_seed,
+            seed,
         },
     );
     let nic = (TEXT, TEXT).prop_map(|(bridge, mac)| Nic { bridge, mac });

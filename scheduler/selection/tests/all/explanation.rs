@@ -216,11 +216,19 @@ fn a_guest_that_moves_is_refused_for_its_own_reasons() {
         image: None,
         format: DiskFormat::Raw,
         size_gib: 1,
-        is_seed: false,
+        seed: false,
     });
     type Change = fn(&mut berth_domain::host::Host);
     let plain = spec(1, 512, &[]);
-    let table: [(&VmSpec, Change, Option<&str>); 10] = [
+    let mut seeded = plain.clone();
+    seeded.disks.push(Disk::SEED);
+    let table: [(&VmSpec, Change, Option<&str>); 12] = [
+        (&seeded, |_| {}, None),
+        (
+            &seeded,
+            |h| h.report.service_version = ServiceVersion(ServiceVersion::FIRST_BOOT.0 - 1),
+            Some("SERVICE_VERSION_TOO_OLD"),
+        ),
         (&with_disk, |_| {}, None),
         (
             &with_disk,

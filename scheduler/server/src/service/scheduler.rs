@@ -308,7 +308,7 @@ fn schedule_vm(wire: v1::ScheduleVmRequest) -> Result<ScheduleVm, Invalid> {
     let template: VmTemplate = field::required(wire.template, "template")?;
     let uid: Option<VmUid> = field::optional_uuid(&wire.uid, "uid")?;
     // The scheduler adds it, for what is given in `first_boot`.
-    if let Some(at) = template.disks.iter().position(|disk| disk.is_seed) {
+    if let Some(at) = template.disks.iter().position(|disk| disk.seed) {
         let rule = "must not be set: a VM with `first_boot` gets a seed";
         let field = format!("template.disks[{at}].seed");
         return Err(Invalid::new(field, rule));

@@ -113,7 +113,7 @@ impl<J: Journal> Transaction<'_, J> {
                 .with_hint("disks are counted from 0; see `berth vm show`"));
         };
         // Its image could be read by any guest, and what is on it is for this one alone.
-        if copied.is_seed {
+        if copied.seed {
             let message = format!("disk {disk} of vm {} is its seed", vm.name);
             return Err(invalid("DISK_IS_SEED", message)
                 .with_hint("name another disk (--disk N); see `berth vm show`"));

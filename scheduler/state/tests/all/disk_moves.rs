@@ -26,7 +26,7 @@ fn world(storage: [&str; 2]) -> World {
         image: None,
         format: DiskFormat::Qcow2,
         size_gib: 1,
-        is_seed: false,
+        seed: false,
     });
     world.boot("a", &spec, "h1");
     world

@@ -1,5 +1,7 @@
 //! Boots, migrations and deletions, command by command: what each leads to, and what is refused.
 
+use std::sync::Arc;
+
 use berth_domain::claim::{Owner, State as ClaimState};
 use berth_domain::constraint::PreparedDemand;
 use berth_domain::cpu_set::CpuId;
@@ -7,7 +9,7 @@ use berth_domain::id::{Epoch, MigrationId, OperationId};
 use berth_domain::migration::{Event, State as MigrationState};
 use berth_domain::numa::Strategy;
 use berth_domain::operation::{Mark, Outcome, Step};
-use berth_domain::vm::{Nic, State as VmState};
+use berth_domain::vm::{Disk, Nic, State as VmState};
 use berth_state::command::{Command, Effect};
 use berth_testkit::state::*;
 
@@ -561,5 +563,58 @@ fn the_deletion_of_a_lost_vm_waits_for_the_host_that_has_its_files() {
                 .unwrap();
         }
         assert!(world.state.vm(&vm_name("a")).is_none());
+    }
+}
+
+/// Goal: a VM has a seed exactly where it is stated what is on it, and that is kept exactly until the guest
+/// runs or its boot is given up.
+#[test]
+fn what_a_guest_is_given_lasts_as_long_as_its_boot() {
+    let mut seeded = pinned(1);
+    seeded.disks.push(Disk::SEED);
+    for (spec, given) in [(&seeded, false), (&pinned(1), true)] {
+        let mut world = World::with_hosts(1);
+        let claim = world.claim("a", spec, "h1", Owner::Vm);
+        let (operation, lease) = (operation_id(world.fresh()), world.lease());
+        let outcome = world.run(Command::BeginBoot {
+            operation,
+            vm: vm_name("a"),
+            uid: berth_domain::id::VmUid(uuid(4, 1)),
+            spec: Box::new(spec.clone()),
+            requested_host: None,
+            claim,
+            lease,
+            project: None,
+            restart: Default::default(),
+            first_boot: given.then(|| Arc::new(first_boot())),
+        });
+        assert_eq!(reason(&outcome), "SEED_MISMATCH");
+    }
+    for fails in [false, true] {
+        let mut world = World::with_hosts(1);
+        let operation = world.begin_boot("a", &seeded, "h1").unwrap();
+        let kept = |world: &World| world.state.vm(&vm_name("a")).unwrap().first_boot.clone();
+        assert_eq!(kept(&world).as_deref(), Some(&first_boot()));
+        world.log(operation, Step::Spawn, Mark::Started).unwrap();
+        assert!(kept(&world).is_some());
+        let (mark, effect) = match fails {
+            false => (Mark::Succeeded, Effect::CompleteBoot),
+            true => (Mark::Undone, Effect::None),
+        };
+        if fails {
+            let failed = Mark::Failed(refusal("AGENT_REFUSED"));
+            world.log(operation, Step::Spawn, failed).unwrap();
+            world
+                .log(operation, Step::Spawn, Mark::UndoStarted)
+                .unwrap();
+        }
+        world.advance(operation, Step::Spawn, mark, effect).unwrap();
+        if fails {
+            let effect = Effect::FailBoot(refusal("AGENT_REFUSED"));
+            world
+                .advance(operation, Step::Claim, Mark::Undone, effect)
+                .unwrap();
+        }
+        assert_eq!(kept(&world), None, "{fails}");
     }
 }

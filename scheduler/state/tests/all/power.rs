@@ -18,7 +18,7 @@ fn with_disk() -> VmSpec {
         image: Some("old.img".to_owned()),
         format: DiskFormat::Raw,
         size_gib: 1,
-        is_seed: false,
+        seed: false,
     }];
     spec
 }

@@ -613,7 +613,7 @@ fn with_disk() -> VmSpec {
         image: Some("i".to_owned()),
         format: DiskFormat::Raw,
         size_gib: 1,
-        is_seed: false,
+        seed: false,
     }];
     spec
 }

@@ -148,7 +148,7 @@ pub(crate) fn guests_move_encrypted_and_nothing_of_them_is_on_the_network() {
             image: Some("disk.qcow2".to_owned()),
             format: DiskFormat::Qcow2,
             size_gib: 1,
-            is_seed: false,
+            seed: false,
         }];
         let name = format!("guest-{number}");
         let guest = sample::domain(&name, number, spec, sample::pins(0, &[0], None));

@@ -111,7 +111,7 @@ fn has_its_seed(system: &System, host: &str) {
     let stored = std::fs::read_to_string(stored).expect("a domain that runs");
     let shown = system.json(&["vm", "show", "d"]).to_string();
     for text in [stored, shown] {
-        assert!(text.contains("is_seed"), "{text}");
+        assert!(text.contains("seed"), "{text}");
         assert!(!text.contains("quetzalcoatlus"), "{text}");
     }
 }

@@ -135,7 +135,7 @@ impl Scenario {
             image: Some("old.img".to_owned()),
             format: DiskFormat::Raw,
             size_gib: 1,
-            is_seed: false,
+            seed: false,
         });
         world.boot("a", &spec, "h1");
         let operation = (self.begin)(&mut world);
