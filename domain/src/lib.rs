@@ -32,6 +32,7 @@
 //! | [`recovery`] | what a cluster does whose state is older than its hosts |
 //! | [`ownership`] | the project of a record, and its creator |
 //! | [`vm`], [`migration`], [`operation`] | long-lived things and their state machines |
+//! | [`cpu_model`] | what guests see as their processor, and which hosts can give it |
 //! | [`host_check`] | what a check of hosts observes, and what follows from comparing them |
 //! | [`migration_tls`] | whether a pair of hosts encrypts live migrations |
 //! | [`event`], [`audit`] | events of changes, and the audit of requests |
@@ -47,6 +48,7 @@ pub mod bound;
 pub mod cell_id;
 pub mod claim;
 pub mod constraint;
+pub mod cpu_model;
 pub mod cpu_set;
 pub mod cpu_shape;
 pub mod event;

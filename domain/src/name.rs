@@ -147,6 +147,18 @@ name!(
     /// The name of a service process, as a conductor; agents use their host's name.
     ServiceName, "service"
 );
+name!(
+    /// The name of a CPU model as libvirt knows it, as `Skylake-Server-IBRS`.
+    CpuModelName, "CPU model"
+);
+name!(
+    /// The name of a CPU feature as libvirt knows it, as `avx512f`.
+    CpuFeature, "CPU feature"
+);
+name!(
+    /// The name of a CPU vendor as libvirt knows it, as `Intel`.
+    CpuVendor, "CPU vendor"
+);
 
 #[cfg(test)]
 mod tests {
