@@ -12,6 +12,7 @@
 
 mod auto_balance;
 mod cells;
+mod cpu_model;
 mod cpu_policy;
 mod emulator_threads;
 mod faults;

@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 use super::faults::Faults;
 use super::settings::Settings;
 use super::{
-    Flavor, cells, cpu_policy, emulator_threads, locked_memory, page_size, passthrough, pmem,
-    realtime, shape, thread_policy,
+    Flavor, cells, cpu_model, cpu_policy, emulator_threads, locked_memory, page_size, passthrough,
+    pmem, realtime, shape, thread_policy,
 };
 use crate::aggregate::AggregateSpecs;
 use crate::allocation::Resources;
+use crate::cpu_model::CpuModelChoice;
 use crate::cpu_shape::CpuShape;
 use crate::image::ImageProperties;
 use crate::instance::{
@@ -41,6 +42,8 @@ pub struct Requirements {
     pub aggregate_specs: AggregateSpecs,
     /// What kind of machine the image requests.
     pub platform: PlatformDemand,
+    /// Which CPU it is to have.
+    pub cpu_model: CpuModelChoice,
 }
 
 /// How a guest's CPUs are to be.
@@ -94,6 +97,7 @@ pub(super) fn evaluate(
         pmem,
         aggregate_specs: settings.aggregate_specs.clone(),
         platform: settings.platform.clone(),
+        cpu_model: cpu_model::evaluate(settings, faults),
     }
 }
 

@@ -18,6 +18,7 @@ use super::{
     cpu_policy, emulator_threads, page_size, pmem, shape, text, thread_policy,
 };
 use crate::aggregate::{self, AggregateSpecs};
+use crate::cpu_model::CpuModelChoice;
 use crate::image::{ImageProperties, PROPERTIES_MAX, PROPERTY_LENGTH_MAX};
 use crate::instance::{CpuPolicy, EmulatorThreads, PageSize, ThreadPolicy};
 use crate::pci::PciNumaPolicy;
@@ -25,7 +26,7 @@ use crate::platform::{Architecture, HypervisorType, PlatformDemand, VmMode};
 use crate::pmem::PmemNumaPolicy;
 use crate::resource::ResourceClass;
 
-const KNOWN: &str = "hw:numa_nodes, hw:numa_cpus.N, hw:numa_mem.N, hw:cpu_policy, \
+const KNOWN: &str = "hw:numa_nodes, hw:numa_cpus.N, hw:numa_mem.N, hw:cpu_model, hw:cpu_policy, \
      hw:cpu_dedicated_mask, hw:cpu_thread_policy, hw:cpu_realtime, hw:cpu_realtime_mask, \
      hw:emulator_threads_policy, hw:mem_page_size, hw:locked_memory, hw:cpu_sockets, hw:cpu_cores, \
      hw:cpu_threads, hw:cpu_max_sockets, hw:cpu_max_cores, hw:cpu_max_threads, \
@@ -52,6 +53,7 @@ pub(super) struct Settings<'a> {
     pub(super) nodes: Setting<'a, u32>,
     pub(super) cpus: Both<BTreeMap<u32, SettingValue<'a, Mask>>>,
     pub(super) memory_mib: Both<BTreeMap<u32, SettingValue<'a, u64>>>,
+    pub(super) cpu_model: Setting<'a, CpuModelChoice>,
     pub(super) cpu_policy: Setting<'a, CpuPolicy>,
     pub(super) dedicated_mask: Option<SettingValue<'a, Mask>>,
     pub(super) thread_policy: Setting<'a, ThreadPolicy>,
@@ -225,6 +227,10 @@ impl<'a> Settings<'a> {
             "numa_nodes" => {
                 let nodes = text::small(value, CELLS_MAX);
                 entry.put(self.nodes.of(side), nodes, faults);
+            }
+            "cpu_model" => {
+                let choice = CpuModelChoice::parse(value);
+                entry.put(self.cpu_model.of(side), choice, faults);
             }
             "cpu_policy" => {
                 entry.put(self.cpu_policy.of(side), cpu_policy::parse(value), faults);

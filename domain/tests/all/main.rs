@@ -2,6 +2,7 @@
 //!
 //! | module | what it tests |
 //! |---|---|
+//! | `cpu_model` | what guests see as their processor |
 //! | `devices` | PCI functions of guests |
 //! | `exact` | the whole fit against a solver that tries everything |
 //! | `fit` | the fit of memory that is promised once |
@@ -9,6 +10,7 @@
 //! | `pmem` | persistent memory in the fit |
 //! | `requirements` | extra specs and image properties |
 
+mod cpu_model;
 mod devices;
 mod exact;
 mod fit;

@@ -43,6 +43,14 @@ fn combinations_are_refused() {
             )],
         ),
         (
+            &[("hw:cpu_model", "Nehalem")],
+            &[("hw_cpu_model", "Westmere")],
+            &[(
+                "image_properties.hw_cpu_model",
+                "contradicts the flavor's hw:cpu_model=Nehalem",
+            )],
+        ),
+        (
             &[MIXED],
             &[],
             &[("extra_specs.hw:cpu_policy", "hw:cpu_dedicated_mask")],

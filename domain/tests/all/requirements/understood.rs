@@ -306,3 +306,27 @@ fn aliases_become_requests() {
     // The alias may be made after the flavor.
     flavor(4, 1024, &[(key, "fpga:1")]).validate().unwrap();
 }
+
+/// Goal: either side chooses the CPU, and both may say the same.
+#[test]
+fn cpu_models() {
+    let table: &[(Pairs<'_>, Pairs<'_>, &str)] = &[
+        (&[], &[], "default"),
+        (&[("hw:cpu_model", "host-model")], &[], "host-model"),
+        (
+            &[],
+            &[("hw_cpu_model", "host-passthrough")],
+            "host-passthrough",
+        ),
+        (
+            &[("hw:cpu_model", "baseline:rack1")],
+            &[("hw_cpu_model", "baseline:rack1")],
+            "baseline:rack1",
+        ),
+        (&[("hw:cpu_model", "EPYC-Rome")], &[], "EPYC-Rome"),
+    ];
+    for (specs, image, expected) in table {
+        let chosen = requirements(specs, image).unwrap().cpu_model;
+        assert_eq!(chosen.to_string(), *expected, "{specs:?} {image:?}");
+    }
+}

@@ -94,6 +94,14 @@ fn values_are_refused_by_key() {
             &[("extra_specs.hw:mem_page_size", "small, large, any")],
         ),
         (
+            &[("hw:cpu_model", "custom")],
+            &[("hw_cpu_model", "baseline:")],
+            &[
+                ("extra_specs.hw:cpu_model", "host-passthrough"),
+                ("image_properties.hw_cpu_model", "baseline:AGGREGATE"),
+            ],
+        ),
+        (
             &[("hw:locked_memory", "2")],
             &[],
             &[("extra_specs.hw:locked_memory", "true or false")],
