@@ -243,6 +243,7 @@ mod tests {
             platform: Default::default(),
             self_fence_ms: 0,
             regions: Vec::new(),
+            cpu: None,
         }
     }
 
@@ -268,6 +269,7 @@ mod tests {
                 ..Assignment::default()
             },
             erasures: Default::default(),
+            cpu: None,
         }
     }
 

@@ -142,6 +142,7 @@ mod tests {
             resources: Default::default(),
             assignment: Assignment::default(),
             erasures: Default::default(),
+            cpu: None,
         }
     }
 

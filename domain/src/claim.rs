@@ -18,10 +18,12 @@
 //! namespace of a RELEASING claim has its erasure, and no other claim has any.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use crate::allocation::Resources;
+use crate::cpu_model::GuestCpu;
 use crate::id::{ClaimId, MigrationId, TimeMs};
 use crate::name::{HostName, PmemName, VmName};
 use crate::numa::Assignment;
@@ -81,6 +83,10 @@ pub struct Claim {
     /// written off.
     #[serde(default)]
     pub erasures: BTreeMap<PmemName, Erasure>,
+    /// The CPU that the guest is started with, and keeps while it runs; absent where that is left to
+    /// the host's driver.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<Arc<GuestCpu>>,
 }
 
 /// After how many failures in a row a namespace counts as quarantined. Its agent goes on trying.

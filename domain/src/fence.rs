@@ -200,6 +200,7 @@ mod tests {
             platform: Default::default(),
             self_fence_ms: 0,
             regions: Vec::new(),
+            cpu: None,
         };
         Host {
             name: HostName::new("h1").unwrap(),

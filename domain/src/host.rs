@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::cpu_model::HostCpu;
 use crate::fence::Fenced;
 use crate::host_rule::HostRule;
 use crate::id::{ClaimId, Generation, Incarnation, OperationId, ProviderId, TimeMs};
@@ -57,6 +58,10 @@ pub struct HostReport {
     /// The regions of persistent memory that volumes can be made of, by name.
     #[serde(default)]
     pub regions: Vec<Region>,
+    /// What its hypervisor offers to guests as a CPU; absent from older agents, and where guests are
+    /// simulated.
+    #[serde(default)]
+    pub cpu: Option<Arc<HostCpu>>,
 }
 
 impl HostReport {

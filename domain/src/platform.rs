@@ -155,6 +155,13 @@ impl Platform {
         own.is_some_and(|own| own == requested.as_str() || (own == "kvm" && requested.0 == "qemu"))
     }
 
+    /// Returns whether guests are emulated here, instruction by instruction.
+    #[must_use]
+    pub fn emulates(&self) -> bool {
+        let own = self.hypervisor.as_ref().map(HypervisorType::as_str);
+        own == Some("qemu")
+    }
+
     /// Returns whether guests of this mode run here: all drivers of ours give whole machines.
     #[must_use]
     pub fn has(&self, requested: &VmMode) -> bool {

@@ -127,6 +127,10 @@ impl ServiceVersion {
     /// From here on guests are given user-data, a network configuration and SSH keys for their first boot.
     pub const FIRST_BOOT: Self = Self(4);
 
+    /// From here on agents report what their hypervisors offer as a CPU, and claims record with which one
+    /// a guest is started. An older agent starts it with another.
+    pub const CPU_MODELS: Self = Self(4);
+
     /// Returns the version of a number on the wire; without one it is the oldest.
     #[must_use]
     pub fn from_wire(number: u32) -> Self {
@@ -182,6 +186,8 @@ pub enum Feature {
     DeadMemberPolicy,
     /// Giving a guest something for its first boot.
     FirstBoot,
+    /// A guest whose CPU is chosen or recorded.
+    CpuModels,
 }
 
 /// Who must be new enough for a feature.
@@ -199,7 +205,7 @@ pub enum Scope {
 
 impl Feature {
     /// All of them, in the order in which they are documented.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::NumaLiveMigration,
         Self::SocketPolicy,
         Self::MixedCpus,
@@ -216,6 +222,7 @@ impl Feature {
         Self::RestartPolicy,
         Self::DeadMemberPolicy,
         Self::FirstBoot,
+        Self::CpuModels,
     ];
 
     /// Returns what people call it.
@@ -237,6 +244,7 @@ impl Feature {
             Self::CpuPolicy => "policy of shared CPUs",
             Self::RestartPolicy => "restart policy of a VM",
             Self::DeadMemberPolicy => "policy of members that do not answer",
+            Self::CpuModels => "CPU model of a guest",
             Self::FirstBoot => "user-data, network configuration and SSH keys of a new guest",
         }
     }
@@ -260,6 +268,7 @@ impl Feature {
             Self::RestartPolicy => ServiceVersion::RESTART_POLICY,
             Self::DeadMemberPolicy => ServiceVersion::DEAD_MEMBER_POLICY,
             Self::FirstBoot => ServiceVersion::FIRST_BOOT,
+            Self::CpuModels => ServiceVersion::CPU_MODELS,
         }
     }
 
@@ -271,7 +280,11 @@ impl Feature {
             | Self::DiskCopy
             | Self::PmemLiveMigration
             | Self::DiskFetch => Scope::Pair,
-            Self::SocketPolicy | Self::MixedCpus | Self::VmPower | Self::FirstBoot => Scope::Host,
+            Self::SocketPolicy
+            | Self::MixedCpus
+            | Self::VmPower
+            | Self::FirstBoot
+            | Self::CpuModels => Scope::Host,
             Self::SchedulingHints | Self::Projects => Scope::Conductor,
             Self::FinalizeUpgrade
             | Self::MemoryPolicy

@@ -122,6 +122,7 @@ pub fn report(topology: HostTopology) -> HostReport {
         platform: Default::default(),
         self_fence_ms: 0,
         regions: Vec::new(),
+        cpu: None,
     }
 }
 
@@ -481,6 +482,7 @@ impl World {
             resources: demand.resources,
             assignment,
             erasures: BTreeMap::new(),
+            cpu: None,
         }
     }
 

@@ -154,6 +154,7 @@ mod tests {
                 ..Assignment::default()
             },
             erasures: erasures.collect(),
+            cpu: None,
         }
     }
 

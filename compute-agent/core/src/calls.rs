@@ -184,6 +184,7 @@ impl Agent {
             shared_cpus: self.facts.topology.shared(),
             volumes: Vec::new(),
             first_boot: None,
+            cpu: claim.cpu.clone(),
         };
         self.is_free(&domain)?;
         self.insert(domain.clone(), Phase::Starting);
@@ -299,6 +300,7 @@ impl Agent {
             shared_cpus: self.facts.topology.shared(),
             volumes: Vec::new(),
             first_boot: None,
+            cpu: data.claim.and_then(|claim| claim.cpu),
         };
         if domain.claim.is_some() {
             self.is_free(&domain)?;

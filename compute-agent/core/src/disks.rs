@@ -59,6 +59,7 @@ impl Agent {
             shared_cpus: self.facts.topology.shared(),
             volumes: Vec::new(),
             first_boot: None,
+            cpu: claim.cpu.clone(),
         };
         let fetch = Fetch {
             domain,

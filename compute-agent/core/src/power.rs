@@ -198,6 +198,7 @@ impl Agent {
             shared_cpus: CpuSet::new(),
             volumes: Vec::new(),
             first_boot: None,
+            cpu: None,
         };
         let request = Request::CopyDisk {
             domain: Box::new(domain),
@@ -246,6 +247,7 @@ impl Agent {
             shared_cpus: self.facts.topology.shared(),
             volumes: Vec::new(),
             first_boot: None,
+            cpu: claim.cpu.clone(),
         }
     }
 

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use berth_domain::agent::DomainState;
+use berth_domain::cpu_model::GuestCpu;
 use berth_domain::cpu_set::CpuSet;
 use berth_domain::first_boot::FirstBoot;
 use berth_domain::id::{ClaimId, Epoch, OperationId, VmUid};
@@ -43,6 +44,9 @@ pub struct DomainSpec {
     /// host's agent when the guest is started: devices are numbered anew when a host is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<VolumeDevice>,
+    /// The CPU that it is started with; absent where that is left to the driver.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<Arc<GuestCpu>>,
     /// What is written on its seed. Only where its disks are made, and not stored with the domain: the
     /// disk has it.
     #[serde(skip)]

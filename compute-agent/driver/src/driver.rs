@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 
 use berth_domain::agent::{DomainStatus, Side};
+use berth_domain::cpu_model::HostCpu;
 use berth_domain::id::{ClaimId, MigrationId, VmUid};
 use berth_domain::name::{PmemName, VmName};
 use berth_domain::pmem::PmemDevice;
@@ -85,6 +86,14 @@ pub trait Driver: Send + Sync {
     ///
     /// When the hypervisor cannot be reached.
     fn info(&self) -> Result<Info, Error>;
+
+    /// Returns what the hypervisor offers to guests as a CPU; nothing where it does not matter, as where
+    /// guests are simulated.
+    ///
+    /// # Errors
+    ///
+    /// When the hypervisor does not reply, or its reply cannot be understood.
+    fn cpu(&self) -> Result<Option<HostCpu>, Error>;
 
     /// Makes the guest's disks and starts it. Repeated with the same claim: no effect.
     ///

@@ -42,11 +42,29 @@
 //! numa_node = 0          # optional; unknown by default
 //! ```
 //!
-//! `cpu_flags = ["avx2"]` beside `distances` lists the features of the processor.
+//! ```toml
+//! # Optional: what simulated guests are offered as a CPU; without it, it does not matter to them.
+//! [cpu]
+//! model = "Nehalem"
+//! vendor = "Intel"                       # optional
+//! features = ["aes", "sse4.2"]           # all of them
+//! required = ["aes"]                     # those beyond the model's
+//! disabled = []                          # those of the model that are lacking
+//!
+//! [cpu.models]                           # every known model, with the features that are lacking
+//! Nehalem = []
+//! Haswell = ["avx2", "fma"]
+//! ```
+//!
+//! `cpu_flags = ["avx2"]` beside `distances` lists the features of the processor, as traits are made of
+//! them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
+use berth_domain::cpu_model::{GuestCpu, HostCpu};
 use berth_domain::cpu_set::CpuSet;
+use berth_domain::name::{CpuFeature, CpuModelName, CpuVendor};
 use berth_domain::pci::{PciAddress, PciId, PciKind};
 use berth_domain::topology::SocketId;
 use serde::{Deserialize, Serialize};
@@ -156,6 +174,44 @@ fn devdax() -> String {
     "devdax".to_owned()
 }
 
+/// What is offered to simulated guests as a CPU.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cpu {
+    /// The model.
+    pub model: CpuModelName,
+    /// Its vendor, if it matters.
+    #[serde(default)]
+    pub vendor: Option<CpuVendor>,
+    /// All features.
+    pub features: BTreeSet<CpuFeature>,
+    /// Those beyond the model's.
+    #[serde(default)]
+    pub required: BTreeSet<CpuFeature>,
+    /// Those of the model that are lacking.
+    #[serde(default)]
+    pub disabled: BTreeSet<CpuFeature>,
+    /// Every known model, with the features that are lacking.
+    pub models: BTreeMap<CpuModelName, BTreeSet<CpuFeature>>,
+}
+
+impl Cpu {
+    /// Returns what an agent reports of it.
+    #[must_use]
+    pub fn report(&self) -> HostCpu {
+        HostCpu {
+            host_model: Arc::new(GuestCpu {
+                vendor: self.vendor.clone(),
+                required: self.required.clone(),
+                disabled: self.disabled.clone(),
+                ..GuestCpu::named(self.model.clone())
+            }),
+            features: self.features.clone(),
+            models: self.models.clone(),
+        }
+    }
+}
+
 /// A described machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -166,6 +222,9 @@ pub struct Description {
     /// What the processor can do, as the kernel calls it.
     #[serde(default)]
     pub cpu_flags: BTreeSet<String>,
+    /// What is offered to simulated guests as a CPU.
+    #[serde(default)]
+    pub cpu: Option<Cpu>,
     /// The cells in ascending order.
     pub cells: Vec<Cell>,
     /// The PCI functions.
@@ -253,6 +312,17 @@ impl Description {
             faults.extend(huge_pages(cell));
         }
         faults.extend(self.pci_faults());
+        if self
+            .cpu
+            .as_ref()
+            .is_some_and(|cpu| !cpu.report().is_consistent())
+        {
+            faults.push(
+                "cpu: its model must be among its models, what is required among its features, and \
+                 what is disabled not"
+                    .to_owned(),
+            );
+        }
         for (index, pmem) in self.pmem.iter().enumerate() {
             let most = MEMORY_MIB_MAX;
             if !(1..=most).contains(&pmem.size_mib) || !(1..=most).contains(&pmem.align_kib) {

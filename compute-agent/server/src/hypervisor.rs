@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use berth_domain::cpu_model::HostCpu;
 use berth_domain::resource::Trait;
 use berth_domain::topology::HostTopology;
-use berth_domain::version::ServiceVersion;
+use berth_domain::version::{Feature, ServiceVersion};
 use berth_driver::libvirt::driver::HostSources;
 use berth_driver::libvirt::{LibvirtDriver, driver as libvirt};
 use berth_driver::sim::{SimDriver, driver as sim};
@@ -185,6 +186,7 @@ pub(crate) fn driver(
             erase_mib_per_s: config.sim.erase_mib_per_s,
             swap_mib: config.sim.swap_mib,
             can_encrypt: config.sim.can_encrypt,
+            cpu: description(config)?.and_then(|machine| machine.cpu.map(|cpu| cpu.report())),
         })?),
         DriverKind::Libvirt => {
             let root = config.root.clone();
@@ -206,6 +208,22 @@ pub(crate) fn driver(
             Arc::new(driver)
         }
     })
+}
+
+/// Returns what the hypervisor offers to guests as a CPU. A host where that cannot be read still takes
+/// guests for which no CPU is chosen. An agent that behaves like an older one does not report it.
+pub(crate) fn cpu(driver: &dyn Driver, version: ServiceVersion) -> Option<Arc<HostCpu>> {
+    if !version.can(Feature::CpuModels) {
+        return None;
+    }
+    match driver.cpu() {
+        Ok(cpu) => cpu.map(Arc::new),
+        Err(error) => {
+            let error = berth_process::error_chain(&error);
+            tracing::warn!(%error, "CPU of the hypervisor cannot be read, and is not reported");
+            None
+        }
+    }
 }
 
 fn libvirt_config(config: &Config, valid: &Valid) -> libvirt::Config {

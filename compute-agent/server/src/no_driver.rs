@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use berth_domain::agent::{DomainStatus, Side};
+use berth_domain::cpu_model::HostCpu;
 use berth_domain::cpu_set::CpuSet;
 use berth_domain::host::NO_DRIVER;
 use berth_domain::id::{ClaimId, MigrationId, VmUid};
@@ -71,6 +72,10 @@ impl Driver for NoDriver {
             version: String::new(),
             migration_uri: NO_DRIVER.to_owned(),
         })
+    }
+
+    fn cpu(&self) -> Result<Option<HostCpu>, Error> {
+        Ok(None)
     }
 
     fn ending(&self, _: &VmName) -> Option<Ending> {

@@ -459,6 +459,7 @@ fn wake(config: Config, valid: &Valid, address: SocketAddr) -> Result<Woken, Err
         }
         None => topology,
     };
+    let cpu = hypervisor::cpu(&*driver, ServiceVersion(config.service_version));
     let volumes = Managed::open(&config.volumes, &config.pmem)?;
     let known = driver.domains()?;
     let guest_volumes = GuestVolumes::new(match &volumes {
@@ -528,6 +529,7 @@ fn wake(config: Config, valid: &Valid, address: SocketAddr) -> Result<Woken, Err
         regions: volumes
             .as_ref()
             .map_or_else(Vec::new, |v| v.regions().to_vec()),
+        cpu,
     };
     Ok((
         facts,

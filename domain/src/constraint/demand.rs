@@ -6,6 +6,7 @@ use super::leaving;
 use crate::aggregate::AggregateSpecs;
 use crate::allocation::Resources;
 use crate::claim::Claim;
+use crate::cpu_model::CpuDemand;
 use crate::fault;
 use crate::flavor::Requirements;
 use crate::host::Host;
@@ -50,6 +51,8 @@ pub struct Demand {
     pub platform: PlatformDemand,
     /// Whether it was given something for its first boot.
     pub has_seed: bool,
+    /// The CPU that it is to have, or runs with. A baseline is computed by the state, which fills it in.
+    pub cpu: CpuDemand,
 }
 
 /// Where a volume of a guest is.
@@ -168,7 +171,8 @@ impl Demand {
     }
 
     /// Returns what a guest demands that runs on `source` under `claim`, of another host. Its pages
-    /// keep their size, its PCI functions their model, its persistent memory size and alignment.
+    /// keep their size, its PCI functions their model, its persistent memory size and alignment, and
+    /// its CPU stays what it is.
     ///
     /// # Errors
     ///
@@ -179,6 +183,7 @@ impl Demand {
         demand.pci = leaving::requests(spec, claim, source)?;
         demand.topology = demand.topology.map(|wish| wish.settled(&claim.assignment));
         demand.pmem = demand.pmem.settled(&claim.assignment.pmem);
+        demand.cpu = CpuDemand::running(claim.cpu.as_ref());
         demand.leaving = Some(Leaving::of(spec, source, MoveKind::Live));
         Ok(demand)
     }
@@ -215,6 +220,7 @@ impl Demand {
             aggregate_specs: requirements.aggregate_specs,
             platform: requirements.platform,
             has_seed: false,
+            cpu: requirements.cpu_model.demand(),
         }
     }
 }

@@ -14,6 +14,7 @@
 //! | its memory is over-committed as far as it may be | [`memory`] |
 //! | the guest's cells fit on its cells | [`exact`] |
 //! | it is the kind of machine that the image requests | [`image`] |
+//! | it gives the CPU that the guest is to have, or runs with | [`cpu`] |
 //! | it is in the availability zone | [`zone`] |
 //! | its aggregates have the metadata that the flavor requires | [`aggregate`] |
 //! | a hard server group of the guest allows it | [`group`] |
@@ -28,6 +29,7 @@
 pub mod aggregate;
 pub mod capacity;
 pub mod cordon;
+pub mod cpu;
 pub mod cpu_kinds;
 mod demand;
 pub mod driver;
@@ -65,7 +67,7 @@ pub const HOST_RULES: [Rule; 3] = [elsewhere::check, group::check, volumes::chec
 
 /// The other rules but counted capacity and the exact fit: they look only at what hosts of one
 /// [class](HostView::class) have in common.
-pub const CLASS_RULES: [Rule; 12] = [
+pub const CLASS_RULES: [Rule; 13] = [
     fenced::check,
     reported::check,
     liveness::check,
@@ -76,6 +78,7 @@ pub const CLASS_RULES: [Rule; 12] = [
     storage::check,
     traits::check,
     image::check,
+    cpu::check,
     zone::check,
     aggregate::check,
 ];
@@ -200,6 +203,9 @@ pub fn admit(view: &HostView, demand: &Demand, claim: &Claim) -> Result<(), Viol
     check_rules(view, demand)?;
     if claim.resources != demand.resources {
         return Err(Violation::Counted);
+    }
+    if claim.cpu != cpu::given(&view.host.report, &demand.cpu) {
+        return Err(Violation::CpuNotGiven);
     }
     fits(view, demand, &claim.assignment)
 }

@@ -28,6 +28,8 @@ pub fn check(view: &HostView, demand: &Demand) -> Result<(), Violation> {
         // An older one would start the guest without them.
         (Feature::Volumes, !demand.volumes.is_empty()),
         (Feature::FirstBoot, demand.has_seed),
+        // An older one would start the guest with another CPU, or fail to take it over.
+        (Feature::CpuModels, demand.cpu.needs_report()),
     ];
     for (feature, is_needed) in features {
         if is_needed {

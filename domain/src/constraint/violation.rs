@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use crate::cpu_model::CpuMismatch;
 use crate::cpu_set::CpuSet;
 use crate::inventory::Excess;
 use crate::name::{HostName, ServerGroupName, VolumeId, ZoneName};
@@ -74,6 +75,8 @@ pub enum Violation {
         /// What the host is, if its agent reports it.
         actual: Option<String>,
     },
+    /// It cannot give the guest its CPU.
+    Cpu(CpuMismatch),
     /// It is in another availability zone, or in none.
     Zone {
         /// The one that the guest requests.
@@ -119,6 +122,8 @@ pub enum Violation {
     Fit(FitRefusal),
     /// The claim does not count what the guest takes.
     Counted,
+    /// The claim is for another CPU than the guest is given here.
+    CpuNotGiven,
     /// It was fenced, and its agent has not come back clean.
     Fenced,
     /// Its agent has not reported its guests since the cluster recovered.
@@ -160,6 +165,7 @@ impl Violation {
             Self::TraitForbidden(_) => "TRAIT_FORBIDDEN",
             Self::CpuKinds { .. } => "CPU_KINDS",
             Self::Image { .. } => "IMAGE_PROPERTIES",
+            Self::Cpu(mismatch) => mismatch.cause(),
             Self::Zone { .. } => "AVAILABILITY_ZONE",
             Self::Aggregate { .. } => "AGGREGATE_METADATA",
             Self::Affinity { .. } => "AFFINITY",
@@ -167,6 +173,7 @@ impl Violation {
             Self::Capacity { class, .. } => return format!("RESOURCE_{class}").into(),
             Self::Fit(refusal) => refusal.cause(),
             Self::Counted => "CLAIM_MISCOUNTED",
+            Self::CpuNotGiven => "CLAIM_CPU_DIFFERS",
             Self::Fenced => "HOST_FENCED",
             Self::Unreported => "HOST_NOT_REPORTED",
             Self::HeldByUnknown { .. } => "HELD_BY_UNKNOWN_GUEST",
@@ -220,11 +227,13 @@ impl Violation {
             | Self::TraitForbidden(_)
             | Self::CpuKinds { .. }
             | Self::Image { .. }
+            | Self::Cpu(_)
             | Self::Zone { .. }
             | Self::Aggregate { .. }
             | Self::Affinity { .. }
             | Self::AntiAffinity { .. }
             | Self::Counted
+            | Self::CpuNotGiven
             | Self::Fenced
             | Self::Unreported
             | Self::HeldByUnknown { .. }
@@ -270,7 +279,8 @@ impl Violation {
             Self::Aggregate { .. } => (2, 5, 0, 0),
             Self::Zone { .. } => (2, 6, 0, 0),
             Self::Image { .. } => (2, 7, 0, 0),
-            Self::Counted => (3, 0, 0, 0),
+            Self::Cpu(_) => (2, 8, 0, 0),
+            Self::Counted | Self::CpuNotGiven => (3, 0, 0, 0),
             Self::Excluded => (3, 1, 0, 0),
             Self::VolumeElsewhere { .. } => (3, 2, 0, 0),
             Self::SameHost => (4, 0, 0, 0),
@@ -298,7 +308,7 @@ impl Violation {
         let cause = self.cause();
         let (code, reason) = match self {
             Self::Capacity { .. } | Self::Fit(_) => (Code::ResourceExhausted, "NO_VALID_HOST"),
-            Self::Counted => (Code::Internal, &*cause),
+            Self::Counted | Self::CpuNotGiven => (Code::Internal, &*cause),
             Self::SameHost
             | Self::Excluded
             | Self::Down
@@ -312,6 +322,7 @@ impl Violation {
             | Self::TraitForbidden(_)
             | Self::CpuKinds { .. }
             | Self::Image { .. }
+            | Self::Cpu(_)
             | Self::Zone { .. }
             | Self::Aggregate { .. }
             | Self::Affinity { .. }
@@ -473,7 +484,11 @@ impl fmt::Display for Violation {
                 class, requested, ..
             } => write!(f, "{class}: it has none, {requested} are requested"),
             Self::Fit(refusal) => refusal.fmt(f),
+            Self::Cpu(mismatch) => mismatch.fmt(f),
             Self::Counted => f.write_str("the claim does not count what the guest takes"),
+            Self::CpuNotGiven => {
+                f.write_str("the claim is for another CPU than the guest is given here")
+            }
             Self::Fenced => f.write_str("it was fenced, and has not come back clean"),
             Self::Unreported => {
                 f.write_str("its agent has not reported its guests since the cluster recovered")

@@ -224,6 +224,7 @@ fn source(devices: Vec<PciDevice>) -> Host {
             platform: Default::default(),
             self_fence_ms: 0,
             regions: Vec::new(),
+            cpu: None,
             traits: BTreeSet::new(),
         },
         liveness: Liveness::Up,
@@ -257,6 +258,7 @@ fn migration(spec: &VmSpec, devices: Vec<PciDevice>, given: &[&str]) -> Result<D
             ..Assignment::default()
         },
         erasures: Default::default(),
+        cpu: None,
     };
     Demand::migration(spec, &claim, &source(devices))
 }

@@ -1,5 +1,7 @@
 //! Claims.
 
+use std::sync::Arc;
+
 use berth_domain::claim::{Claim, Owner, State};
 use berth_domain::id::MigrationId;
 
@@ -24,6 +26,7 @@ impl From<&Claim> for v1::Claim {
             resources: field::amounts(&claim.resources),
             assignment: Some((&claim.assignment).into()),
             erasures: write_erasures(&claim.erasures),
+            guest_cpu: claim.cpu.as_deref().map(Into::into),
         }
     }
 }
@@ -42,6 +45,7 @@ impl TryFrom<v1::Claim> for Claim {
             resources: field::resources(wire.resources, "resources")?,
             assignment: field::optional(wire.assignment, "assignment")?.unwrap_or_default(),
             erasures: read_erasures(wire.erasures)?,
+            cpu: field::optional(wire.guest_cpu, "guest_cpu")?.map(Arc::new),
         })
     }
 }

@@ -40,6 +40,7 @@ impl From<&HostReport> for v1::HostReport {
             hypervisor_type: text(report.platform.hypervisor.as_ref()),
             self_fence_ms: report.self_fence_ms,
             regions: report.regions.iter().map(Into::into).collect(),
+            cpu: report.cpu.as_deref().map(Into::into),
         }
     }
 }
@@ -70,6 +71,7 @@ impl TryFrom<v1::HostReport> for HostReport {
             },
             self_fence_ms: wire.self_fence_ms,
             regions: field::each(wire.regions, "regions", REGIONS_MAX)?,
+            cpu: field::optional(wire.cpu, "cpu")?.map(Arc::new),
         })
     }
 }

@@ -22,6 +22,7 @@ pub mod assignment;
 pub mod audit;
 pub mod claim;
 pub mod cpu;
+pub mod cpu_model;
 pub mod csi;
 pub mod drain;
 pub mod event;

@@ -253,6 +253,7 @@ fn guest_of(
             resources: choice.resources.clone(),
             assignment: choice.assignment.clone(),
             erasures: BTreeMap::new(),
+            cpu: choice.cpu.clone(),
         }),
         also_on: Vec::new(),
         demand: Arc::new(demand),

@@ -232,6 +232,7 @@ pub(super) fn held(id: ClaimId, vm: &VmName, owner: Owner, choice: &Choice) -> C
         resources: choice.resources.clone(),
         assignment: choice.assignment.clone(),
         erasures: BTreeMap::new(),
+        cpu: choice.cpu.clone(),
     }
 }
 

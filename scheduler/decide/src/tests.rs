@@ -82,6 +82,7 @@ fn report(version: u32) -> HostReport {
         platform: Default::default(),
         self_fence_ms: 0,
         regions: Vec::new(),
+        cpu: None,
     }
 }
 

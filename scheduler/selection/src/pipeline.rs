@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::Arc;
 
 use berth_domain::audit::{self, RANKED_MAX};
-use berth_domain::constraint::PreparedDemand;
+use berth_domain::constraint::{self, PreparedDemand};
 use berth_domain::host_view::HostView;
 use berth_domain::name::HostName;
 use berth_domain::pci::{PciAddress, PciNumaPolicy};
@@ -185,6 +185,7 @@ impl<'a> Search<'a> {
             host: view.host.name.clone(),
             resources: self.request.demand.resources.clone(),
             assignment: placed?,
+            cpu: constraint::cpu::given(&view.host.report, &self.request.demand.cpu),
             examined: self.examined,
             ranking: Vec::new(),
             warnings: Vec::new(),
@@ -279,6 +280,7 @@ pub(crate) fn run_named(request: &Request, view: Option<&Arc<HostView>>) -> Resu
             host: view.host.name.clone(),
             resources: request.demand.resources.clone(),
             assignment,
+            cpu: constraint::cpu::given(&view.host.report, &request.demand.cpu),
             examined,
             ranking: Vec::new(),
             warnings: Vec::new(),

@@ -1,8 +1,11 @@
 //! The request for a host, and the choice.
 
+use std::sync::Arc;
+
 use berth_domain::allocation::Resources;
 use berth_domain::audit::Ranked;
 use berth_domain::constraint::Demand;
+use berth_domain::cpu_model::GuestCpu;
 use berth_domain::name::HostName;
 use berth_domain::numa::Assignment;
 use berth_domain::policy::SchedulingPolicy;
@@ -33,6 +36,8 @@ pub struct Choice {
     pub resources: Resources,
     /// Exact CPUs and pages.
     pub assignment: Assignment,
+    /// The CPU that it is given there; absent where that is left to the host's driver.
+    pub cpu: Option<Arc<GuestCpu>>,
     /// How much was looked at.
     pub examined: Examined,
     /// What the weighers say of it and of the next best hosts, in this order; nothing where the

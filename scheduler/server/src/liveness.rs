@@ -242,6 +242,7 @@ mod tests {
             platform: Default::default(),
             self_fence_ms,
             regions: Vec::new(),
+            cpu: None,
         };
         let register = Command::RegisterHost {
             host: name(),

@@ -62,6 +62,7 @@ fn begin(state: &State, spec: &VmSpec, number: u64) -> Envelope {
             resources: demand.resources,
             assignment,
             erasures: Default::default(),
+            cpu: None,
         },
         lease: LeaseRequest {
             conductor: conductor("c1"),

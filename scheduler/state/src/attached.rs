@@ -26,12 +26,13 @@ impl State {
         self.index.volume_vms.get(volume)
     }
 
-    /// Returns the demand of a VM together with what its server group and its volumes demand. The
-    /// choice of a host and the command that claims it both ask here.
+    /// Returns the demand of a VM together with what its server group and its volumes demand, and with
+    /// the baseline of CPUs that it chooses. The choice of a host and the command that claims it both
+    /// call this.
     ///
     /// # Errors
     ///
-    /// There is no such group or volume; a volume cannot be had by this VM, or no host has all of
+    /// There is no such group, baseline or volume; a volume cannot be had by this VM, or no host has all of
     /// them; the VM would have to leave its volumes.
     pub fn with_relations(
         &self,
@@ -40,6 +41,7 @@ impl State {
         spec: &VmSpec,
     ) -> Result<Demand, Refusal> {
         let demand = self.with_group(demand, vm, spec)?;
+        let demand = self.with_cpu(demand)?;
         self.with_volumes(demand, vm, spec)
     }
 

@@ -25,6 +25,7 @@ mod attached;
 pub mod check;
 mod cold_demand;
 pub mod command;
+mod cpu_baseline;
 mod group;
 pub mod header;
 mod index;

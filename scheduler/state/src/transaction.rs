@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use berth_domain::allocation::{Consumer, Resources};
 use berth_domain::claim::Claim;
+use berth_domain::cpu_model::HostCpu;
 use berth_domain::flavor::Flavor;
 use berth_domain::host::Host;
 use berth_domain::host_view::HostView;
@@ -299,9 +300,15 @@ impl<J: Journal> Transaction<'_, J> {
     }
 
     /// Writes a host. Its claims must fit the new topology; their usage is counted again over it.
-    pub(crate) fn put_host(&mut self, host: Host) -> Arc<Host> {
-        let host = Arc::new(host);
+    pub(crate) fn put_host(&mut self, mut host: Host) -> Arc<Host> {
         let old = self.state.hosts.get(&host.name).cloned();
+        let of_old = old.as_ref().and_then(|view| view.host.report.cpu.as_ref());
+        let is_old = |cpu: &Arc<HostCpu>| of_old.is_some_and(|old| Arc::ptr_eq(old, cpu));
+        host.report.cpu = match host.report.cpu {
+            Some(cpu) if !is_old(&cpu) => Some(self.state.shared_cpu(cpu)),
+            known => known,
+        };
+        let host = Arc::new(host);
         let view = match &old {
             Some(view) if view.sums_up(&host) => {
                 let mut view = (**view).clone();

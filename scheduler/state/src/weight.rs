@@ -9,13 +9,17 @@
 //! requests. What is counted changes only with a cluster version. The records are taken apart field
 //! by field: a new field does not compile until it is counted.
 
+use std::collections::BTreeSet;
+
 use berth_domain::aggregate::Aggregate;
 use berth_domain::allocation::{Consumer, Resources};
+use berth_domain::cpu_model::HostCpu;
 use berth_domain::cpu_set::CpuSet;
 use berth_domain::fence::Fenced;
 use berth_domain::flavor::Flavor;
 use berth_domain::host::{Host, HostReport};
 use berth_domain::import::Origin;
+use berth_domain::name::CpuFeature;
 use berth_domain::numa::Assignment;
 use berth_domain::operation::{
     Drain, DrainedVm, Entry, Kind, Mark, Operation, Outcome, PlannedPlace, Progress, Subject,
@@ -422,6 +426,7 @@ pub(crate) fn of_report(report: &HostReport) -> u64 {
         platform: _,
         self_fence_ms: _,
         regions,
+        cpu,
     } = report;
     RECORD
         + text(agent_address)
@@ -431,6 +436,15 @@ pub(crate) fn of_report(report: &HostReport) -> u64 {
         + text(storage_id)
         + each(traits, |name| text(name.as_str()))
         + each(regions, of_region)
+        + cpu.as_deref().map_or(0, of_cpu)
+}
+
+fn of_cpu(cpu: &HostCpu) -> u64 {
+    let names = |features: &BTreeSet<CpuFeature>| each(features, |name| text(name.as_str()));
+    let models = cpu.models.iter();
+    let models = models.map(|(model, missing)| text(model.as_str()) + names(missing));
+    let own = &cpu.host_model;
+    names(&own.required) + names(&own.disabled) + names(&cpu.features) + models.sum::<u64>()
 }
 
 fn of_topology(topology: &HostTopology) -> u64 {

@@ -17,5 +17,6 @@ pub fn claim(choice: &Choice) -> Claim {
         resources: choice.resources.clone(),
         assignment: choice.assignment.clone(),
         erasures: Default::default(),
+        cpu: None,
     }
 }

@@ -95,6 +95,7 @@ pub fn host(text: &str, topology: &Arc<HostTopology>) -> Host {
             platform: Default::default(),
             self_fence_ms: 0,
             regions: Vec::new(),
+            cpu: None,
         },
         liveness: Liveness::Up,
         cordoned: false,

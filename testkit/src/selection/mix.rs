@@ -269,6 +269,7 @@ fn demand(vcpus: u32, memory_mib: u64, specs: &[(&str, &str)], pages: &str) -> D
         aggregate_specs: Default::default(),
         platform: Default::default(),
         has_seed: false,
+        cpu: berth_domain::cpu_model::CpuDemand::HostDefault,
         pmem: Default::default(),
     }
 }

@@ -182,6 +182,7 @@ impl Agent {
             platform: Default::default(),
             self_fence_ms: 0,
             regions: Vec::new(),
+            cpu: None,
         };
         self.core = Some(Core::new(facts, world.known(&self.host)));
         self.report = Some(match self.has_volumes {

@@ -67,6 +67,7 @@ fn domain(n: u128, d: PmemDevice) -> DomainSpec {
         shared_cpus: Default::default(),
         volumes: Vec::new(),
         first_boot: None,
+        cpu: None,
     }
 }
 fn everything(effects: Vec<Effect>) -> berth_driver::Token {
@@ -167,6 +168,7 @@ fn a_guest_starts_on_the_device_of_today() {
             ..Assignment::default()
         },
         erasures: BTreeMap::new(),
+        cpu: None,
     };
     let fence = Fence {
         vm: VmUid(Uuid::from_u128(7)),

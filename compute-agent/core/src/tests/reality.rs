@@ -47,6 +47,7 @@ pub(super) fn known(number: u128, state: DomainState) -> Known {
             shared_cpus: Default::default(),
             volumes: Vec::new(),
             first_boot: None,
+            cpu: None,
         },
         state,
     }

@@ -95,6 +95,7 @@ impl Guest {
             resources: BTreeMap::new(),
             assignment,
             erasures: BTreeMap::new(),
+            cpu: None,
         }
     }
 

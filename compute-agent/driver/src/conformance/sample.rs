@@ -150,5 +150,6 @@ pub fn domain(name: &str, number: u128, spec: VmSpec, assignment: Assignment) ->
         shared_cpus: CpuSet::new(),
         volumes: Vec::new(),
         first_boot: None,
+        cpu: None,
     }
 }

@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use berth_domain::agent::{DomainState as State, DomainStatus, Side};
+use berth_domain::cpu_model::HostCpu;
 use berth_domain::id::{ClaimId, MigrationId, VmUid};
 use berth_domain::name::{PmemName, VmName};
 use berth_domain::pmem::PmemDevice;
@@ -373,6 +374,10 @@ impl Driver for LibvirtDriver {
             version: qemu.to_string(),
             migration_uri: self.config.migration_uri.clone(),
         })
+    }
+
+    fn cpu(&self) -> Result<Option<HostCpu>, Error> {
+        Ok(None)
     }
 
     fn ending(&self, vm: &VmName) -> Option<Ending> {

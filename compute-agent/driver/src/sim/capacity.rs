@@ -48,6 +48,17 @@ impl Host {
         free
     }
 
+    /// What a hypervisor would refuse: a CPU that this one cannot give.
+    pub(super) fn check_cpu(&self, spec: &DomainSpec) -> Result<(), Error> {
+        let (Some(cpu), Some(own)) = (&spec.cpu, self.cpu()) else {
+            return Ok(());
+        };
+        let fits = own.check(cpu, false);
+        fits.map_err(|why| {
+            Error::refused(format!("guest CPU is incompatible with this host: {why}"))
+        })
+    }
+
     /// What a hypervisor would refuse: volumes without a device, or one that another guest writes to.
     pub(super) fn check_volumes(&self, spec: &DomainSpec) -> Result<(), Error> {
         spec.check_volumes()?;

@@ -14,6 +14,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use berth_domain::agent::{DomainState, DomainStatus, Side};
+use berth_domain::cpu_model::HostCpu;
 use berth_domain::id::{ClaimId, MigrationId, TimeMs, VmUid};
 use berth_domain::name::{PmemName, VmName};
 use berth_domain::pmem::PmemDevice;
@@ -78,6 +79,8 @@ pub struct Config {
     /// Whether it has what encrypted transfers take. The encryption itself is simulated too: nothing of
     /// a guest's memory is sent.
     pub can_encrypt: bool,
+    /// What it offers to guests as a CPU; nothing: it does not matter to them.
+    pub cpu: Option<HostCpu>,
 }
 
 impl Config {
@@ -95,6 +98,7 @@ impl Config {
             disk_dir: None,
             swap_mib: 0,
             can_encrypt: true,
+            cpu: None,
         }
     }
 }
@@ -188,6 +192,7 @@ impl SimDriver {
         let mut host = Host::with_domains(config.topology, domains);
         host.set_pmem(contents.clone());
         host.set_swap_mib(config.swap_mib);
+        host.set_cpu(config.cpu);
         let shared = Arc::new(Shared {
             state: Mutex::new(State {
                 host,
@@ -250,6 +255,10 @@ impl Driver for SimDriver {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             migration_uri: self.migration_uri.clone(),
         })
+    }
+
+    fn cpu(&self) -> Result<Option<HostCpu>, Error> {
+        Ok(self.shared.lock().host.cpu().cloned())
     }
 
     fn ending(&self, vm: &VmName) -> Option<Ending> {

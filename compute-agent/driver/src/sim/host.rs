@@ -20,6 +20,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use berth_domain::agent::{DomainState, DomainStatus};
+use berth_domain::cpu_model::HostCpu;
 use berth_domain::id::{ClaimId, TimeMs, VmUid};
 use berth_domain::name::{PmemName, VmName};
 use berth_domain::topology::{CellId, HostTopology};
@@ -114,6 +115,8 @@ pub struct Host {
     /// Huge pages of other processes on the machine, by cell and size in KiB.
     pub(super) foreign_pages: BTreeMap<(CellId, u64), u64>,
     pub(super) machine: Machine,
+    /// What it offers to guests as a CPU; nothing: it does not matter to them.
+    cpu: Option<HostCpu>,
 }
 
 impl Host {
@@ -134,7 +137,19 @@ impl Host {
             others: Vec::new(),
             foreign_pages: BTreeMap::new(),
             machine: Machine::default(),
+            cpu: None,
         }
+    }
+
+    /// From now on it offers this to guests as a CPU.
+    pub fn set_cpu(&mut self, cpu: Option<HostCpu>) {
+        self.cpu = cpu;
+    }
+
+    /// Returns what it offers to guests as a CPU.
+    #[must_use]
+    pub fn cpu(&self) -> Option<&HostCpu> {
+        self.cpu.as_ref()
     }
 
     /// Returns the guests.
@@ -226,6 +241,7 @@ impl Host {
             };
         }
         self.check_capacity(spec)?;
+        self.check_cpu(spec)?;
         self.check_volumes(spec)?;
         self.pmem.write(spec)?;
         self.insert(spec, Phase::Running, Console::start(now));
@@ -309,6 +325,7 @@ impl Host {
         let domain = self.domains.get(&spec.uid);
         if domain.is_some_and(|d| d.phase == Phase::Stopped) {
             self.check_capacity(spec)?;
+            self.check_cpu(spec)?;
             self.domains.remove(&spec.uid);
         }
         self.create(now, spec)
@@ -341,6 +358,7 @@ impl Host {
             Some(false) => return Err(self.wrong_state(spec.uid, "prepare to receive")),
         }
         self.check_capacity(spec)?;
+        self.check_cpu(spec)?;
         let mut console = Console::start(now);
         console.pause(now);
         self.insert(spec, Phase::Prepared, console);
@@ -428,6 +446,7 @@ impl Host {
             Some(false) => return Err(self.wrong_state(spec.uid, "receive")),
         }
         self.check_capacity(spec)?;
+        self.check_cpu(spec)?;
         self.pmem.write(spec)?;
         let domain = self.domains.get_mut(&spec.uid).expect("seen above");
         domain.spec = spec.clone();

@@ -344,6 +344,7 @@ impl Guest {
             resources: BTreeMap::new(),
             assignment,
             erasures: BTreeMap::new(),
+            cpu: None,
         }
     }
 

@@ -165,6 +165,7 @@ impl Scheduler {
             resources: BTreeMap::new(),
             assignment: assignment(cpu),
             erasures: BTreeMap::new(),
+            cpu: None,
         };
         assert!(self.claims.insert(id, claim).is_none());
         id

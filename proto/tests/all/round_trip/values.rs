@@ -22,6 +22,7 @@ use std::sync::Arc;
 use berth_domain::aggregate::Aggregate;
 use berth_domain::allocation::{Consumer, ConsumerGeneration, ConsumerUpdate, Resources};
 use berth_domain::claim::{self, Claim, Owner};
+use berth_domain::cpu_model::{CpuMode, GuestCpu, HostCpu};
 use berth_domain::cpu_set::{CpuId, CpuSet};
 use berth_domain::cpu_shape::CpuShape;
 use berth_domain::first_boot::FirstBoot;
@@ -40,8 +41,8 @@ use berth_domain::instance::{
 use berth_domain::inventory::Inventory;
 use berth_domain::migration::{self, Migration};
 use berth_domain::name::{
-    AggregateName, FlavorName, HostName, PciAliasName, ServerGroupName, ServiceName, VmName,
-    VolumeId, ZoneName,
+    AggregateName, CpuFeature, CpuModelName, CpuVendor, FlavorName, HostName, PciAliasName,
+    ServerGroupName, ServiceName, VmName, VolumeId, ZoneName,
 };
 use berth_domain::numa::{self, Assignment, CellAssignment};
 use berth_domain::operation::{
@@ -399,10 +400,10 @@ pub(crate) fn claim() -> impl Strategy<Value = Claim> {
         state,
         resources(),
         assignment(),
-        pmem::erasures(),
+        (pmem::erasures(), option::of(guest_cpu())),
     )
         .prop_map(
-            |(id, vm, owner, host, state, resources, assignment, erasures)| Claim {
+            |(id, vm, owner, host, state, resources, assignment, (erasures, cpu))| Claim {
                 id,
                 vm,
                 owner,
@@ -411,8 +412,55 @@ pub(crate) fn claim() -> impl Strategy<Value = Claim> {
                 resources,
                 assignment,
                 erasures,
+                cpu: cpu.map(Arc::new),
             },
         )
+}
+
+fn features() -> impl Strategy<Value = BTreeSet<CpuFeature>> {
+    btree_set(
+        "[a-z0-9][a-z0-9._-]{0,6}".prop_map(|n| CpuFeature::new(&n).unwrap()),
+        0..4,
+    )
+}
+
+fn cpu_model() -> impl Strategy<Value = CpuModelName> {
+    "[A-Za-z0-9][A-Za-z0-9-]{0,12}".prop_map(|n| CpuModelName::new(&n).unwrap())
+}
+
+fn guest_cpu() -> impl Strategy<Value = GuestCpu> {
+    let mode = select(vec![CpuMode::Custom, CpuMode::HostPassthrough]);
+    let vendor = option::of("[A-Z][a-z]{1,6}".prop_map(|n| CpuVendor::new(&n).unwrap()));
+    (mode, cpu_model(), vendor, features(), features()).prop_map(
+        |(mode, model, vendor, required, disabled)| GuestCpu {
+            mode,
+            model,
+            vendor,
+            disabled: disabled.difference(&required).cloned().collect(),
+            required,
+        },
+    )
+}
+
+fn host_cpu() -> impl Strategy<Value = HostCpu> {
+    let models = proptest::collection::btree_map(cpu_model(), features(), 0..3);
+    (guest_cpu(), features(), models).prop_map(|(own, more, mut models)| {
+        let all = own.required.union(&more);
+        let features = all
+            .filter(|f| !own.disabled.contains(*f))
+            .cloned()
+            .collect();
+        let host_model = GuestCpu {
+            mode: CpuMode::Custom,
+            ..own
+        };
+        models.insert(host_model.model.clone(), host_model.disabled.clone());
+        HostCpu {
+            host_model: Arc::new(host_model),
+            features,
+            models,
+        }
+    })
 }
 
 /// A record has both or neither: none from before a cluster version that has them.
@@ -633,13 +681,18 @@ fn report() -> impl Strategy<Value = HostReport> {
             any::<u64>(),
             TEXT,
             traits(),
-            (platform(), any::<u64>(), vec(volume::region(), 0..3)),
+            (
+                platform(),
+                any::<u64>(),
+                vec(volume::region(), 0..3),
+                option::of(host_cpu()),
+            ),
         ),
     )
         .prop_map(
             |((agent_address, incarnation, version, driver, uri), rest)| {
                 let (topology, memory_reserved_mib, disk_gib, storage_id, traits, more) = rest;
-                let (platform, self_fence_ms, regions) = more;
+                let (platform, self_fence_ms, regions, cpu) = more;
                 HostReport {
                     agent_address,
                     incarnation,
@@ -654,6 +707,7 @@ fn report() -> impl Strategy<Value = HostReport> {
                     platform,
                     self_fence_ms,
                     regions,
+                    cpu: cpu.map(Arc::new),
                 }
             },
         )

@@ -185,6 +185,7 @@ pub(crate) fn floating_of(shape: &capacity::Shape) -> Demand {
         aggregate_specs: Default::default(),
         platform: Default::default(),
         has_seed: false,
+        cpu: berth_domain::cpu_model::CpuDemand::HostDefault,
     }
 }
 
@@ -203,6 +204,7 @@ fn claim(
         resources: demand.resources.clone(),
         assignment,
         erasures: BTreeMap::default(),
+        cpu: None,
     }
 }
 

@@ -125,6 +125,7 @@ impl Cluster {
             resources: choice.resources,
             assignment: choice.assignment,
             erasures: BTreeMap::new(),
+            cpu: None,
         };
         Some(FleetGuest {
             vm,

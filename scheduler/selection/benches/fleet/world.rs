@@ -136,6 +136,7 @@ impl World {
                         host: view.host.name.clone(),
                         resources: request.demand.resources,
                         assignment,
+                        cpu: None,
                         examined: Examined::default(),
                         ranking: Vec::new(),
                         warnings: Vec::new(),

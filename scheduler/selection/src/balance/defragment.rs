@@ -284,6 +284,7 @@ fn occupy(fleet: &mut Fleet, demand: &Demand, placement: &FreedPlacement, number
         resources: demand.resources.clone(),
         assignment: placement.assignment.clone(),
         erasures: BTreeMap::default(),
+        cpu: None,
     };
     let guest = FleetGuest {
         vm,

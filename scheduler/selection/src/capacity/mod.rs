@@ -226,5 +226,6 @@ fn claim(demand: &Demand, view: &HostView, assignment: Assignment, count: u64) -
         resources: resources.map(|(c, n)| (c.clone(), n * count)).collect(),
         assignment,
         erasures: BTreeMap::default(),
+        cpu: None,
     }
 }

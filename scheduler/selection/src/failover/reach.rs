@@ -170,6 +170,7 @@ fn is_same_shape(a: &Arc<Demand>, b: &Arc<Demand>) -> bool {
         aggregate_specs,
         platform,
         has_seed,
+        cpu,
     } = &**a;
     *resources == b.resources
         && *topology == b.topology
@@ -182,6 +183,7 @@ fn is_same_shape(a: &Arc<Demand>, b: &Arc<Demand>) -> bool {
         && *aggregate_specs == b.aggregate_specs
         && *platform == b.platform
         && *has_seed == b.has_seed
+        && *cpu == b.cpu
         && is_same_leaving(leaving.as_ref(), b.leaving.as_ref())
 }
 

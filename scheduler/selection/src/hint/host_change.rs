@@ -231,6 +231,7 @@ fn is_closed(violation: &Violation) -> bool {
         | Violation::TraitForbidden(_)
         | Violation::CpuKinds { .. }
         | Violation::Image { .. }
+        | Violation::Cpu(_)
         | Violation::Zone { .. }
         | Violation::Aggregate { .. }
         | Violation::Affinity { .. }
@@ -238,6 +239,7 @@ fn is_closed(violation: &Violation) -> bool {
         | Violation::Capacity { .. }
         | Violation::Fit(_)
         | Violation::Counted
+        | Violation::CpuNotGiven
         | Violation::VolumeElsewhere { .. }
         | Violation::NoGuests => false,
     }

@@ -377,10 +377,12 @@ fn is_occupied(violation: &Violation) -> bool {
         | Violation::TraitMissing(_)
         | Violation::TraitForbidden(_)
         | Violation::Image { .. }
+        | Violation::Cpu(_)
         | Violation::Zone { .. }
         | Violation::Aggregate { .. }
         | Violation::Affinity { .. }
         | Violation::Counted
+        | Violation::CpuNotGiven
         | Violation::Fenced
         | Violation::Unreported
         | Violation::HeldByUnknown { .. }

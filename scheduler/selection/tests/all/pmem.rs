@@ -56,6 +56,7 @@ fn view(text: &str, erased: u32) -> HostView {
             ..Assignment::default()
         },
         erasures: Default::default(),
+        cpu: None,
     };
     view.place(&given.released(TimeMs(0)).unwrap());
     view
@@ -108,6 +109,7 @@ fn a_troubled_namespace_that_is_taken_counts_once() {
             ..Assignment::default()
         },
         erasures: Default::default(),
+        cpu: None,
     };
     view.place(&given.released(TimeMs(0)).unwrap());
     let chosen = select(&request(&wish, 1), [&Arc::new(view)]);

@@ -7,6 +7,8 @@
 //! neither old nor new, but they are there, and so is its place for another rebuild. No other VM
 //! may take it, as with a VM that is stopped.
 
+use berth_domain::claim::Claim;
+use berth_domain::constraint::{self, Demand};
 use berth_domain::fault::refusal as faults;
 use berth_domain::host::Liveness;
 use berth_domain::id::OperationId;
@@ -62,6 +64,9 @@ impl<J: Journal> Transaction<'_, J> {
         }
         self.examine_wish(&vm, kind)?;
         self.examine_new_operation(id, lease)?;
+        if *kind == Kind::Start {
+            self.renew_cpu(&vm)?;
+        }
         let operation = self.new_operation(id, kind.clone(), name, lease);
         let (state, error) = match resumes(&vm, kind) {
             true => (State::Stopped, None),
@@ -75,6 +80,28 @@ impl<J: Journal> Transaction<'_, J> {
             ..(*vm).clone()
         });
         Ok(Reply::Operation(self.put_operation(operation)))
+    }
+
+    /// Has the claim of a guest that is to be started record the CPU that its host gives now: since it
+    /// ran, the host may have got another hypervisor or firmware, and the baseline other hosts.
+    fn renew_cpu(&mut self, vm: &Vm) -> Result<(), Refusal> {
+        let claim = vm.claim.and_then(|id| self.state.claim(id)).cloned();
+        let Some(claim) = claim else {
+            return Ok(());
+        };
+        let view = self.state.host(&claim.host).cloned();
+        let view = view.ok_or_else(|| Refusal::not_found("host", &claim.host))?;
+        let demand = self.state.with_cpu(Demand::boot(&vm.spec)?)?;
+        constraint::cpu::check(&view, &demand)
+            .map_err(|violation| violation.to_refusal(&claim.host))?;
+        let cpu = constraint::cpu::given(&view.host.report, &demand.cpu);
+        if cpu != claim.cpu {
+            self.put_claim(Claim {
+                cpu,
+                ..(*claim).clone()
+            });
+        }
+        Ok(())
     }
 
     /// Checks whether the host can be called now: an operation that waits for a dead one would keep

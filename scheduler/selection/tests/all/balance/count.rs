@@ -96,6 +96,7 @@ fn floating(shape: &Shape) -> Option<Demand> {
         aggregate_specs: Default::default(),
         platform: Default::default(),
         has_seed: false,
+        cpu: berth_domain::cpu_model::CpuDemand::HostDefault,
     })
 }
 

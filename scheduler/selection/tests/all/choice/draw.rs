@@ -301,6 +301,7 @@ fn demand(dice: &mut Dice, mix: Mix) -> Option<Demand> {
         },
         platform: PlatformDemand::default(),
         has_seed: false,
+        cpu: berth_domain::cpu_model::CpuDemand::HostDefault,
     })
 }
 

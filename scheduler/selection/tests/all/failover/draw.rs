@@ -117,6 +117,7 @@ fn plain(vcpus: u32, memory_mib: u64, specs: &[(&str, &str)]) -> Demand {
         aggregate_specs: Default::default(),
         platform: Default::default(),
         has_seed: false,
+        cpu: berth_domain::cpu_model::CpuDemand::HostDefault,
     }
 }
 
@@ -225,6 +226,7 @@ impl Cluster {
             resources: demand.resources.clone(),
             assignment,
             erasures: BTreeMap::default(),
+            cpu: None,
         };
         Arc::make_mut(&mut self.hosts[at]).place(&claim);
         demand.leaving = Some(Leaving {

@@ -53,6 +53,7 @@ pub(super) fn draw(dice: &mut Dice) -> HostReport {
         platform: Default::default(),
         self_fence_ms: 0,
         regions: Vec::new(),
+        cpu: None,
     }
 }
 

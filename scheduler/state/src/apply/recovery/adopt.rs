@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use berth_domain::claim::{Claim, Owner, State as ClaimState};
 use berth_domain::constraint::{self, Demand};
+use berth_domain::cpu_model::CpuDemand;
 use berth_domain::id::{ClaimId, Generation, VmUid};
 use berth_domain::name::VmName;
 use berth_domain::numa::Assignment;
@@ -322,7 +323,11 @@ fn claim_for(state: &State, stray: &Stray) -> Result<Claim, Refusal> {
         return Err(unfit(format!("its claim {id} is in use")));
     }
     let held = stray.held();
-    let demand = Demand::boot(&vm.spec)?;
+    // It runs with the CPU that it was started with, whatever hosts give by now.
+    let demand = Demand {
+        cpu: CpuDemand::Unrecorded,
+        ..Demand::boot(&vm.spec)?
+    };
     let demand = state.with_relations(demand, &vm.name, &vm.spec)?;
     let view = state.host(&seat.host);
     let view = view.ok_or_else(|| Refusal::not_found("host", &seat.host))?;
@@ -347,6 +352,7 @@ fn claim_for(state: &State, stray: &Stray) -> Result<Claim, Refusal> {
         resources: demand.resources,
         assignment: held,
         erasures: BTreeMap::new(),
+        cpu: None,
     })
 }
 

@@ -99,6 +99,7 @@ impl<J: Journal> Transaction<'_, J> {
                 ..Assignment::default()
             },
             erasures: BTreeMap::new(),
+            cpu: None,
         };
         if let Some(claim) = claim.released(self.now()) {
             self.hold(&claim);
