@@ -34,6 +34,17 @@ pub enum VirtType {
     Kvm,
 }
 
+impl VirtType {
+    /// Returns what libvirt calls it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Qemu => "qemu",
+            Self::Kvm => "kvm",
+        }
+    }
+}
+
 /// What all guests of a host have in common. The same on all hosts between which guests move:
 /// the source writes these paths into the XML of the destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,12 +128,8 @@ pub fn taken_over(
     places: &[Place],
 ) -> Result<String, Error> {
     guest.check_volumes()?;
-    let virt_type = match settings.virt_type {
-        VirtType::Qemu => "qemu",
-        VirtType::Kvm => "kvm",
-    };
     let xml = Node::new("domain")
-        .with("type", virt_type)
+        .with("type", settings.virt_type.as_str())
         .child(Node::new("name").text(&guest.vm))
         .child(Node::new("uuid").text(guest.uid))
         .child(Node::new("metadata").child(metadata::element(guest)))
@@ -272,12 +279,13 @@ fn boot(guest: &DomainSpec, settings: &Settings) -> Result<Node, Error> {
 }
 
 fn cpu(guest: &DomainSpec, settings: &Settings) -> Node {
-    let cpu = match settings.virt_type {
-        VirtType::Qemu => Node::new("cpu")
+    let cpu = match (&guest.cpu, settings.virt_type) {
+        (Some(cpu), VirtType::Qemu | VirtType::Kvm) => super::cpu::element(cpu),
+        (None, VirtType::Qemu) => Node::new("cpu")
             .with("mode", "custom")
             .with("match", "exact")
             .child(Node::new("model").with("fallback", "forbid").text("qemu64")),
-        VirtType::Kvm => Node::new("cpu").with("mode", "host-model"),
+        (None, VirtType::Kvm) => Node::new("cpu").with("mode", "host-model"),
     };
     let shape = guest.spec.cpu_shape.unwrap_or(CpuShape {
         sockets: guest.spec.flavor.vcpus,

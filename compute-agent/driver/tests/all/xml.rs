@@ -6,14 +6,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use berth_domain::cpu_model::{CpuMode, GuestCpu};
 use berth_domain::cpu_set::CpuId;
 use berth_domain::cpu_shape::CpuShape;
 use berth_domain::id::{ClaimId, Epoch};
 use berth_domain::instance::{
     CpuPolicy, EmulatorThreads, InstanceCell, InstanceTopology, PageSize, VcpuId,
 };
-use berth_domain::name::{PmemName, VolumeId};
+use berth_domain::name::{CpuFeature, CpuModelName, CpuVendor, PmemName, VolumeId};
 use berth_domain::numa::{Assignment, CellAssignment};
 use berth_domain::pmem::{Label, PmemDevice};
 use berth_domain::topology::CellId;
@@ -342,6 +344,55 @@ fn a_pinned_guest_under_hardware_virtualisation() {
         ..settings()
     };
     golden("pinned-kvm", &guest, &settings);
+}
+
+fn some_cpu() -> GuestCpu {
+    let features = |names: [&str; 2]| names.map(|name| CpuFeature::new(name).unwrap()).into();
+    GuestCpu {
+        vendor: Some(CpuVendor::new("Intel").unwrap()),
+        required: features(["sse4.2", "movbe"]),
+        disabled: features(["hle", "rtm"]),
+        ..GuestCpu::named(CpuModelName::new("Haswell").unwrap())
+    }
+}
+
+/// Goal: the CPU that the claim records is the guest's, on either way of execution, and on both sides of a
+/// migration; the record has it.
+#[test]
+fn a_guest_with_a_cpu_model() {
+    let mut guest = two_cells();
+    guest.cpu = Some(Arc::new(some_cpu()));
+    golden("cpu-model", &guest, &settings());
+    let under_kvm = Settings {
+        virt_type: VirtType::Kvm,
+        ..settings()
+    };
+    let element = |written: &str| {
+        let (_, cpu) = written.split_once("<cpu ").expect("a CPU");
+        cpu.split_once("</cpu>").expect("its end").0.to_owned()
+    };
+    let here = xml::domain(&guest, &settings()).unwrap();
+    for settings in [settings(), under_kvm] {
+        let there = xml::taken_over(&guest, &settings, &[]).unwrap();
+        assert_eq!(element(&here), element(&there));
+        assert_eq!(xml::metadata::parse(&there).unwrap(), guest);
+        assert_eq!(xml::cpu::definition(&there).unwrap(), some_cpu());
+    }
+}
+
+/// Goal: what is passed through is the host's, whatever the host reported; both hosts are alike then.
+#[test]
+fn a_guest_that_is_passed_its_hosts_cpu_through() {
+    let mut guest = two_cells();
+    guest.cpu = Some(Arc::new(GuestCpu {
+        mode: CpuMode::HostPassthrough,
+        ..some_cpu()
+    }));
+    let written = xml::domain(&guest, &settings()).unwrap();
+    let expected = "  <cpu mode=\"host-passthrough\" migratable=\"on\">\n    <topology ";
+    assert!(written.contains(expected), "{written}");
+    assert!(!written.contains("Haswell</model>"), "{written}");
+    assert_eq!(xml::metadata::parse(&written).unwrap(), guest);
 }
 
 /// Goal: every function that the claim gives, of all requests, is a device of the guest, and none
