@@ -6,9 +6,10 @@
 //! Invariant: a connection stays open as long as any [`Domain`](super::Domain) of it exists; one call at a
 //! time is under way on it.
 
-use std::ffi::{CString, c_ulong};
+use std::ffi::{CString, c_char, c_int, c_uint, c_ulong};
 use std::fmt;
-use std::ptr::NonNull;
+use std::path::Path;
+use std::ptr::{self, NonNull};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::error::Error;
@@ -102,6 +103,58 @@ impl fmt::Display for Version {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}.{}.{}", self.major, self.minor, self.release)
     }
+}
+
+/// What of a hypervisor guests are run by: on all of it depends which CPUs they can be given.
+#[derive(Debug, Clone, Copy)]
+pub struct Platform<'a> {
+    /// The emulator's program, where it is not libvirt's choice.
+    pub emulator: Option<&'a Path>,
+    /// The architecture of guests, as `x86_64`.
+    pub arch: &'a str,
+    /// The machine type, as `q35`.
+    pub machine: &'a str,
+    /// How guests are executed, as `qemu`.
+    pub virt_type: &'a str,
+}
+
+/// The same as libvirt takes it.
+struct PlatformStrings {
+    emulator: Option<CString>,
+    arch: CString,
+    machine: CString,
+    virt_type: CString,
+}
+
+impl PlatformStrings {
+    fn new(platform: Platform<'_>) -> Result<Self, Error> {
+        let emulator = platform.emulator.map(|path| path.display().to_string());
+        Ok(Self {
+            emulator: emulator
+                .map(|path| c_string(&path, "emulator"))
+                .transpose()?,
+            arch: c_string(platform.arch, "architecture")?,
+            machine: c_string(platform.machine, "machine type")?,
+            virt_type: c_string(platform.virt_type, "domain type")?,
+        })
+    }
+
+    fn emulator(&self) -> *const c_char {
+        self.emulator
+            .as_ref()
+            .map_or(ptr::null(), |path| path.as_ptr())
+    }
+}
+
+/// How a guest's CPU relates to what a hypervisor offers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CpuComparison {
+    /// The hypervisor cannot give it.
+    Incompatible,
+    /// It is exactly what the hypervisor offers.
+    Identical,
+    /// The hypervisor offers that and more.
+    Superset,
 }
 
 /// A connection to one hypervisor; clones share it.
@@ -221,6 +274,93 @@ impl Connection {
             let xml = (self.inner.api.virConnectGetCapabilities)(self.inner.raw.as_ptr());
             Api::owned_string(xml).ok_or_else(|| self.error("virConnectGetCapabilities"))
         }
+    }
+
+    /// Returns the domain capabilities XML: among others, which CPUs guests can be given.
+    pub fn domain_capabilities(&self, platform: Platform<'_>) -> Result<String, Error> {
+        let strings = PlatformStrings::new(platform)?;
+        let _turn = self.turn();
+        // SAFETY: an open connection and terminated strings that outlive the call, or null for the
+        // emulator, which libvirt allows; the string that comes back is ours.
+        unsafe {
+            let xml = (self.inner.api.virConnectGetDomainCapabilities)(
+                self.inner.raw.as_ptr(),
+                strings.emulator(),
+                strings.arch.as_ptr(),
+                strings.machine.as_ptr(),
+                strings.virt_type.as_ptr(),
+                0,
+            );
+            Api::owned_string(xml).ok_or_else(|| self.error("virConnectGetDomainCapabilities"))
+        }
+    }
+
+    /// Returns the best CPU that all these hosts can give, with each of its features. They are
+    /// descriptions of hosts' CPUs (`<cpu><arch>…`): libvirt overlooks features that are disabled.
+    pub fn baseline_cpu(&self, hosts: &[impl AsRef<str>]) -> Result<String, Error> {
+        // VIR_CONNECT_BASELINE_CPU_EXPAND_FEATURES.
+        const EXPAND_FEATURES: c_uint = 1;
+        let hosts: Vec<_> = hosts
+            .iter()
+            .map(|host| c_string(host.as_ref(), "description of a CPU"))
+            .collect::<Result<_, _>>()?;
+        let pointers: Vec<_> = hosts.iter().map(|host| host.as_ptr()).collect();
+        let count = c_uint::try_from(pointers.len()).expect("CPUs of hosts are counted in 32 bits");
+        let _turn = self.turn();
+        // SAFETY: an open connection, and that many terminated strings that outlive the call; the
+        // string that comes back is ours.
+        unsafe {
+            let xml = (self.inner.api.virConnectBaselineCPU)(
+                self.inner.raw.as_ptr(),
+                pointers.as_ptr(),
+                count,
+                EXPAND_FEATURES,
+            );
+            Api::owned_string(xml).ok_or_else(|| self.error("virConnectBaselineCPU"))
+        }
+    }
+
+    /// Compares the CPU of a guest, as an element `<cpu>`, with what guests can be given.
+    pub fn compare_cpu(&self, platform: Platform<'_>, cpu: &str) -> Result<CpuComparison, Error> {
+        self.compare(platform, cpu, 0)
+    }
+
+    /// Checks that guests can be given this CPU, an element `<cpu>`: libvirt's error names what is missing.
+    pub fn require_cpu(&self, platform: Platform<'_>, cpu: &str) -> Result<(), Error> {
+        // VIR_CONNECT_COMPARE_CPU_FAIL_INCOMPATIBLE.
+        const FAIL_INCOMPATIBLE: c_uint = 1;
+        self.compare(platform, cpu, FAIL_INCOMPATIBLE).map(drop)
+    }
+
+    fn compare(
+        &self,
+        platform: Platform<'_>,
+        cpu: &str,
+        flags: c_uint,
+    ) -> Result<CpuComparison, Error> {
+        let strings = PlatformStrings::new(platform)?;
+        let cpu = c_string(cpu, "description of a CPU")?;
+        let _turn = self.turn();
+        // SAFETY: an open connection and terminated strings that outlive the call, or null for the
+        // emulator, which libvirt allows.
+        let result: c_int = unsafe {
+            (self.inner.api.virConnectCompareHypervisorCPU)(
+                self.inner.raw.as_ptr(),
+                strings.emulator(),
+                strings.arch.as_ptr(),
+                strings.machine.as_ptr(),
+                strings.virt_type.as_ptr(),
+                cpu.as_ptr(),
+                flags,
+            )
+        };
+        self.done("virConnectCompareHypervisorCPU", result)?;
+        // virCPUCompareResult.
+        Ok(match result {
+            1 => CpuComparison::Identical,
+            2 => CpuComparison::Superset,
+            _ => CpuComparison::Incompatible,
+        })
     }
 
     pub(super) fn done(&self, call: &'static str, result: i32) -> Result<(), Error> {

@@ -33,7 +33,7 @@ use super::awaited::Awaited;
 use super::error::error_of;
 use super::memory::Looks;
 use super::{
-    Connection, Domain, DomainState, Kind, Migration, XmlView, console, disk, ending, inspect,
+    Connection, Domain, DomainState, Kind, Migration, XmlView, console, cpu, disk, ending, inspect,
     paused, peer, progress, running, send,
 };
 use crate::arrivals::Arrival;
@@ -377,7 +377,7 @@ impl Driver for LibvirtDriver {
     }
 
     fn cpu(&self) -> Result<Option<HostCpu>, Error> {
-        Ok(None)
+        cpu::host_cpu(&self.connection()?, cpu::platform(&self.config.settings))
     }
 
     fn ending(&self, vm: &VmName) -> Option<Ending> {
@@ -494,6 +494,10 @@ impl Driver for LibvirtDriver {
         }
         self.check_surroundings(guest)?;
         let settings = &self.config.settings;
+        // The hypervisors refuse it too, and only after the disks were made and the source was sent off.
+        if let Some(cpu) = &guest.cpu {
+            cpu::require(&self.connection()?, cpu::platform(settings), cpu)?;
+        }
         let is_copied = |index: usize| copies.iter().any(|c| c.index as usize == index);
         for index in (0..guest.spec.disks.len()).filter(|index| !is_copied(*index)) {
             inspect::disk(guest, index, settings)?;

@@ -4,7 +4,7 @@
 //!
 //! Invariant: the signatures and layouts below are those of libvirt's public headers,
 //! which are stable: libvirt never changes a published function. All of them are in
-//! every libvirt since 1.3.3.
+//! every libvirt since 4.4.0.
 
 use std::ffi::{CStr, c_char, c_int, c_longlong, c_uint, c_ulong, c_ulonglong, c_void};
 
@@ -141,6 +141,16 @@ functions! {
     fn virConnectGetVersion(*mut Connect, *mut c_ulong) -> c_int;
     fn virConnectGetHostname(*mut Connect) -> *mut c_char;
     fn virConnectGetCapabilities(*mut Connect) -> *mut c_char;
+    fn virConnectGetDomainCapabilities(
+        *mut Connect, *const c_char, *const c_char, *const c_char, *const c_char, c_uint
+    ) -> *mut c_char;
+    fn virConnectBaselineCPU(
+        *mut Connect, *const *const c_char, c_uint, c_uint
+    ) -> *mut c_char;
+    fn virConnectCompareHypervisorCPU(
+        *mut Connect, *const c_char, *const c_char, *const c_char, *const c_char, *const c_char,
+        c_uint
+    ) -> c_int;
     fn virConnectListAllDomains(*mut Connect, *mut *mut *mut DomainObject, c_uint) -> c_int;
 
     fn virDomainLookupByName(*mut Connect, *const c_char) -> *mut DomainObject;

@@ -20,6 +20,7 @@ mod awaited;
 #[allow(unsafe_code)]
 mod connection;
 mod console;
+pub mod cpu;
 mod disk;
 #[allow(unsafe_code)]
 mod domain;
@@ -37,7 +38,7 @@ mod peer;
 mod progress;
 mod send;
 
-pub use connection::{Connection, Library, Version};
+pub use connection::{Connection, CpuComparison, Library, Platform, Version};
 pub use domain::{Affects, Domain, DomainState, DomainStatus, XmlView, paused, running, shut_off};
 pub use driver::LibvirtDriver;
 pub use error::{Error, Fault, Kind};
