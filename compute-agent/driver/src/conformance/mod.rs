@@ -4,6 +4,7 @@
 //! Method: a pair of drivers that can reach each other, and guests that fit on them. Each check
 //! states in its name what it checks, leaves nothing behind, and panics with what was seen.
 
+pub mod cpu;
 pub mod disks;
 pub mod encryption;
 pub mod images;
@@ -65,6 +66,7 @@ pub fn run(pair: &Pair<'_>) {
     a_transfer_is_stopped_or_has_ended(pair);
     transfer::run(pair);
     encryption::a_guest_moves_encrypted(pair);
+    cpu::run(pair);
 }
 
 /// Checks that absence is a result, and that removals can be repeated.

@@ -1,14 +1,15 @@
 //! Hosts and guests for tests of drivers, of the agent and of whole clusters.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use berth_domain::cpu_model::{GuestCpu, HostCpu};
 use berth_domain::cpu_set::{CpuId, CpuSet};
 use berth_domain::flavor::Flavor;
 use berth_domain::id::{ClaimId, Epoch, VmUid};
 use berth_domain::image::ImageProperties;
 use berth_domain::instance::{CpuPolicy, InstanceCell, InstanceTopology, PageSize, VcpuId};
-use berth_domain::name::{FlavorName, VmName};
+use berth_domain::name::{CpuFeature, CpuModelName, CpuVendor, FlavorName, VmName};
 use berth_domain::numa::{Assignment, CellAssignment};
 use berth_domain::ownership::Ownership;
 use berth_domain::pci::PciAliases;
@@ -52,6 +53,41 @@ fn pool(size_kib: u64, total: u64) -> PagePool {
         size_kib,
         total,
         reserved: 0,
+    }
+}
+
+/// Returns what a host of Intel's offers as a CPU that has these features beyond those of a Nehalem.
+///
+/// # Panics
+///
+/// When a feature is not a valid name.
+#[must_use]
+pub fn cpu(features: &[&str]) -> HostCpu {
+    let names = |names: &[&str]| -> BTreeSet<CpuFeature> {
+        let names = names.iter();
+        names
+            .map(|name| CpuFeature::new(name).expect("a valid name"))
+            .collect()
+    };
+    let model = |name| CpuModelName::new(name).expect("a valid name");
+    let required = names(features);
+    let lacking = |needed: &[&str]| names(needed).difference(&required).cloned().collect();
+    let models = [
+        (model("Nehalem"), BTreeSet::new()),
+        (model("Westmere"), lacking(&["aes"])),
+        (model("Haswell"), lacking(&["aes", "avx2", "rtm"])),
+    ];
+    HostCpu {
+        host_model: Arc::new(GuestCpu {
+            vendor: Some(CpuVendor::new("Intel").expect("a valid name")),
+            required: required.clone(),
+            ..GuestCpu::named(model("Nehalem"))
+        }),
+        features: required
+            .union(&names(&["sse2", "sse4.2"]))
+            .cloned()
+            .collect(),
+        models: models.into(),
     }
 }
 

@@ -16,7 +16,13 @@ use berth_driver::sim::wire::{self, Message};
 use berth_driver::{DomainSpec, Driver, Error, Force, Sending};
 
 fn start(transfer_ms: u64) -> SimDriver {
+    start_with(transfer_ms, &["aes"])
+}
+
+/// Starts a hypervisor with a CPU that has these features beyond its model's.
+fn start_with(transfer_ms: u64, features: &[&str]) -> SimDriver {
     SimDriver::start(Config {
+        cpu: Some(sample::cpu(features)),
         transfer: Duration::from_millis(transfer_ms),
         ..Config::new(sample::host(2))
     })
@@ -56,7 +62,7 @@ fn wait(mut condition: impl FnMut() -> bool) {
 
 #[test]
 fn it_conforms() {
-    let (source, destination) = (start(150), start(150));
+    let (source, destination) = (start_with(150, &["aes", "avx2"]), start_with(150, &["aes"]));
     conformance::run(&Pair {
         source: &source,
         destination: &destination,
@@ -124,10 +130,14 @@ fn guests_are_there_again_after_a_restart() {
         ..Config::new(sample::host(2))
     };
     let driver = SimDriver::start(config()).unwrap();
-    driver.create(&guest(1)).unwrap();
+    let with_cpu = DomainSpec {
+        cpu: Some(sample::cpu(&["aes"]).host_model),
+        ..guest(1)
+    };
+    driver.create(&with_cpu).unwrap();
     drop(driver);
     let driver = SimDriver::start(config()).unwrap();
-    assert_eq!(driver.domains().unwrap()[0].domain, guest(1));
+    assert_eq!(driver.domains().unwrap()[0].domain, with_cpu);
     assert_eq!(
         driver.domain(guest(1).uid).unwrap().state,
         DomainState::Running
