@@ -18,10 +18,10 @@ mod travel;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use berth_domain::agent::{DomainState as State, DomainStatus, Side};
-use berth_domain::cpu_model::HostCpu;
+use berth_domain::cpu_model::{GuestCpu, HostCpu};
 use berth_domain::id::{ClaimId, MigrationId, VmUid};
 use berth_domain::name::{PmemName, VmName};
 use berth_domain::pmem::PmemDevice;
@@ -43,7 +43,7 @@ use crate::driver::{Chunk, Driver, Eraser, Info};
 use crate::error::Error;
 use crate::image::Size;
 use crate::request::FreePages;
-use crate::xml::{self, NAMESPACE, Settings};
+use crate::xml::{self, NAMESPACE, Running, Settings};
 
 pub use super::peer::{has_parameters, uri_host};
 
@@ -289,6 +289,37 @@ impl LibvirtDriver {
             .map_err(|error| Error::refused(format!("domain {}: {error}", domain.name())))
     }
 
+    /// Returns what libvirt has added to a guest that is to leave.
+    fn running(domain: &Domain, destination: &DomainSpec) -> Result<Running, Error> {
+        let read = |view| domain.xml(view).map_err(|error| error_of(&error));
+        let damaged = |error: xml::ReadError| Error::refused(error.to_string());
+        let places = match destination.assignment.pmem.is_empty() {
+            true => Vec::new(),
+            false => xml::places(&read(XmlView::Live)?).map_err(damaged)?,
+        };
+        // What libvirt compares the destination with, which is not always what it shows of the guest.
+        let cpu = xml::cpu::running(&read(XmlView::Migratable)?).map_err(damaged)?;
+        Ok(Running { places, cpu })
+    }
+
+    /// Refuses a destination at which the guest would be recorded with another CPU than it has.
+    fn require_same_cpu(&self, domain: &Domain, destination: &DomainSpec) -> Result<(), Error> {
+        let cpu = |guest: &DomainSpec| guest.cpu.clone();
+        let here = self.record(domain)?.and_then(|record| cpu(&record));
+        let there = cpu(destination);
+        if here == there {
+            return Ok(());
+        }
+        let shown = |cpu: Option<Arc<GuestCpu>>| {
+            cpu.map_or_else(|| "that of its host".to_owned(), |cpu| cpu.to_string())
+        };
+        Err(Error::refused(format!(
+            "a guest that runs keeps its CPU: it is {}, and at the destination it would be {}",
+            shown(here),
+            shown(there)
+        )))
+    }
+
     /// Returns libvirt's choices for a transfer.
     fn migration(
         &self,
@@ -301,14 +332,8 @@ impl LibvirtDriver {
         let bandwidth = policy.bandwidth_mib_per_s_max.map(u64::from);
         let targets = sending.copies.iter();
         let targets = targets.map(|copy| xml::disk_target(copy.index as usize));
-        let places = match destination.assignment.pmem.is_empty() {
-            true => Vec::new(),
-            false => {
-                let here = domain.xml(XmlView::Live).map_err(|e| error_of(&e))?;
-                xml::places(&here).map_err(|e| Error::refused(e.to_string()))?
-            }
-        };
-        let destination_xml = xml::taken_over(destination, &self.config.settings, &places)?;
+        let running = Self::running(domain, destination)?;
+        let destination_xml = xml::taken_over(destination, &self.config.settings, &running)?;
         Ok(Migration {
             destination_xml: Some(destination_xml),
             bandwidth_mib_per_s_max: bandwidth.or(self.config.bandwidth_mib_per_s_max),
@@ -336,6 +361,19 @@ impl LibvirtDriver {
             return Ok(());
         }
         Err(Error::refused(format!("{} is not there", path.display())))
+    }
+
+    /// Checks that this host can give the guest its CPU. libvirt compares it only where QEMU does not report
+    /// that it can run the model, and not at all when a guest arrives: there it relies on QEMU.
+    pub(super) fn check_cpu(&self, guest: &DomainSpec) -> Result<(), Error> {
+        match &guest.cpu {
+            Some(cpu) => cpu::require(
+                &self.connection()?,
+                cpu::platform(&self.config.settings),
+                cpu,
+            ),
+            None => Ok(()),
+        }
     }
 
     /// Looks at everything outside libvirt that the guest needs on this host.
@@ -401,6 +439,7 @@ impl Driver for LibvirtDriver {
         let settings = &self.config.settings;
         let xml = xml::domain(guest, settings)?;
         self.check_surroundings(guest)?;
+        self.check_cpu(guest)?;
         let created = disk::make(guest, settings, &self.config.qemu_img).and_then(|()| {
             let created = self.connection()?.create(&xml);
             created.map(drop).map_err(|e| error_of(&e))
@@ -493,11 +532,8 @@ impl Driver for LibvirtDriver {
             }
         }
         self.check_surroundings(guest)?;
+        self.check_cpu(guest)?;
         let settings = &self.config.settings;
-        // The hypervisors refuse it too, and only after the disks were made and the source was sent off.
-        if let Some(cpu) = &guest.cpu {
-            cpu::require(&self.connection()?, cpu::platform(settings), cpu)?;
-        }
         let is_copied = |index: usize| copies.iter().any(|c| c.index as usize == index);
         for index in (0..guest.spec.disks.len()).filter(|index| !is_copied(*index)) {
             inspect::disk(guest, index, settings)?;
@@ -564,6 +600,7 @@ impl Driver for LibvirtDriver {
     ) -> Result<(), Error> {
         peer::check_uri(destination_uri)?;
         let domain = self.find_ours(vm)?.ok_or(Error::Absent { vm })?;
+        self.require_same_cpu(&domain, destination)?;
         let settings = &self.config.settings;
         let migration = self.migration(&domain, destination_uri, destination, sending)?;
         disk::leaves(vm, !sending.copies.is_empty(), settings)?;

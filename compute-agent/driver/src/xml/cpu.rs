@@ -135,6 +135,54 @@ pub fn definition(xml: &str) -> Result<GuestCpu, Error> {
     definition.guest_cpu().ok_or_else(|| value("cpu", ""))
 }
 
+/// The CPU of a guest that runs, as libvirt has it. It adds features of the model that QEMU leaves out, and
+/// that the check is complete; a destination's CPU has to be equal, and in the same order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunningCpu {
+    check: Option<String>,
+    model: CpuModelName,
+    vendor: Option<CpuVendor>,
+    /// Each with its policy.
+    features: Vec<(String, CpuFeature)>,
+}
+
+/// Reads the CPU from the XML of a guest that runs; nothing where it is the host's own.
+///
+/// # Errors
+///
+/// When the XML is damaged.
+pub fn running(xml: &str) -> Result<Option<RunningCpu>, Error> {
+    let (mut is_custom, mut is_in_cpu) = (false, false);
+    let (mut check, mut own_model, mut own_vendor) = (None, None, None);
+    let mut features = Vec::new();
+    walk(xml, |element, text| {
+        match element.local_name().as_ref() {
+            b"cpu" => {
+                is_in_cpu = true;
+                is_custom = attribute(element, "mode")?.as_deref() == Some("custom");
+                check = attribute(element, "check")?;
+            }
+            b"devices" => is_in_cpu = false,
+            b"model" if is_in_cpu => own_model = Some(model(text)?),
+            b"vendor" if is_in_cpu => own_vendor = Some(vendor(text)?),
+            b"feature" if is_in_cpu => {
+                let name = attribute(element, "name")?.unwrap_or_default();
+                let name = CpuFeature::new(&name).map_err(|_| value("feature", &name))?;
+                let policy = attribute(element, "policy")?;
+                features.push((policy.unwrap_or_else(|| "require".to_owned()), name));
+            }
+            _ => {}
+        }
+        Ok(())
+    })?;
+    Ok(own_model.filter(|_| is_custom).map(|model| RunningCpu {
+        check,
+        model,
+        vendor: own_vendor,
+        features,
+    }))
+}
+
 fn model(text: &str) -> Result<CpuModelName, Error> {
     CpuModelName::new(text).map_err(|_| value("model", text))
 }
@@ -190,12 +238,11 @@ fn walk(
 /// beyond it. It has no features that are disabled: libvirt overlooks them there.
 #[must_use]
 pub fn host(cpu: &GuestCpu) -> String {
-    let vendor = cpu.vendor.as_ref();
     let features = cpu.required.iter();
     Node::new("cpu")
         .child(Node::new("arch").text(ARCHITECTURE))
         .child(Node::new("model").text(&cpu.model))
-        .children(vendor.map(|vendor| Node::new("vendor").text(vendor)))
+        .children(vendor_element(cpu.vendor.as_ref()))
         .children(features.map(|feature| Node::new("feature").with("name", feature)))
         .to_xml()
 }
@@ -206,6 +253,34 @@ pub fn guest(cpu: &GuestCpu) -> String {
     element(cpu).to_xml()
 }
 
+/// Returns the CPU of a guest that runs, for its destination.
+pub(super) fn element_of_running(cpu: &RunningCpu) -> Node {
+    let element = Node::new("cpu")
+        .with("mode", "custom")
+        .with("match", "exact");
+    let element = match &cpu.check {
+        Some(check) => element.with("check", check),
+        None => element,
+    };
+    let features = cpu.features.iter().map(|(policy, name)| {
+        Node::new("feature")
+            .with("policy", policy)
+            .with("name", name)
+    });
+    element
+        .child(model_element(&cpu.model))
+        .children(vendor_element(cpu.vendor.as_ref()))
+        .children(features)
+}
+
+fn model_element(model: &CpuModelName) -> Node {
+    Node::new("model").with("fallback", "forbid").text(model)
+}
+
+fn vendor_element(vendor: Option<&CpuVendor>) -> Option<Node> {
+    vendor.map(|vendor| Node::new("vendor").text(vendor))
+}
+
 /// As [`guest`]. libvirt compares it with what the host offers before it starts QEMU: the
 /// partial check. A full one would refuse features that QEMU itself turns on or off.
 pub(super) fn element(cpu: &GuestCpu) -> Node {
@@ -214,7 +289,6 @@ pub(super) fn element(cpu: &GuestCpu) -> Node {
             .with("mode", "host-passthrough")
             .with("migratable", "on"),
         CpuMode::Custom => {
-            let vendor = cpu.vendor.as_ref();
             let feature = |policy: &'static str, name: &CpuFeature| {
                 Node::new("feature")
                     .with("policy", policy)
@@ -226,12 +300,8 @@ pub(super) fn element(cpu: &GuestCpu) -> Node {
                 .with("mode", "custom")
                 .with("match", "exact")
                 .with("check", "partial")
-                .child(
-                    Node::new("model")
-                        .with("fallback", "forbid")
-                        .text(&cpu.model),
-                )
-                .children(vendor.map(|vendor| Node::new("vendor").text(vendor)))
+                .child(model_element(&cpu.model))
+                .children(vendor_element(cpu.vendor.as_ref()))
                 .children(required)
                 .children(disabled)
         }

@@ -9,7 +9,8 @@
 //!
 //! Invariant: pure. The destination's XML of a migration comes from the same function as the
 //! source's, with the claim that came back in `migrate_data`; so both have the same elements and
-//! the guest sees the same machine.
+//! the guest sees the same machine. What the hypervisor has added at its start is taken from the source
+//! ([`Running`]): it refuses a destination that differs.
 
 pub mod cpu;
 mod hostdev;
@@ -22,4 +23,4 @@ pub mod write;
 pub use metadata::NAMESPACE;
 pub use nvdimm::{Place, places};
 pub use read::Error as ReadError;
-pub use write::{Settings, VirtType, copy_destination, disk_target, domain, taken_over};
+pub use write::{Running, Settings, VirtType, copy_destination, disk_target, domain, taken_over};

@@ -11,6 +11,7 @@ use berth_domain::instance::InstanceCell;
 use berth_domain::numa::CellAssignment;
 use berth_domain::vm::{AttachedAs, BootSource, Nic};
 
+use super::cpu::{RunningCpu, element, element_of_running};
 use super::node::Node;
 use super::nvdimm::Place;
 use super::{hostdev, metadata, nvdimm};
@@ -114,10 +115,19 @@ impl Settings {
 /// When an image's name is not a file name, the guest has more disks than there are names, or there is
 /// no device for one of its volumes.
 pub fn domain(guest: &DomainSpec, settings: &Settings) -> Result<String, Error> {
-    taken_over(guest, settings, &[])
+    taken_over(guest, settings, &Running::default())
 }
 
-/// Returns the domain XML of a guest that runs elsewhere, with its persistent memory at these addresses.
+/// What a guest that runs has from its hypervisor, and has to have at its destination too.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Running {
+    /// Where its persistent memory is.
+    pub places: Vec<Place>,
+    /// Its CPU; nothing where that is the host's own.
+    pub cpu: Option<RunningCpu>,
+}
+
+/// Returns the domain XML of a guest that runs elsewhere.
 ///
 /// # Errors
 ///
@@ -125,7 +135,7 @@ pub fn domain(guest: &DomainSpec, settings: &Settings) -> Result<String, Error> 
 pub fn taken_over(
     guest: &DomainSpec,
     settings: &Settings,
-    places: &[Place],
+    running: &Running,
 ) -> Result<String, Error> {
     guest.check_volumes()?;
     let xml = Node::new("domain")
@@ -142,12 +152,12 @@ pub fn taken_over(
         .children(numa_tune(guest))
         .child(boot(guest, settings)?)
         .child(Node::new("features").child(Node::new("acpi")))
-        .child(cpu(guest, settings))
+        .child(cpu(guest, settings, running.cpu.as_ref()))
         .child(Node::new("clock").with("offset", "utc"))
         .child(Node::new("on_poweroff").text("destroy"))
         .child(Node::new("on_reboot").text("restart"))
         .child(Node::new("on_crash").text("destroy"))
-        .child(devices(guest, settings, places)?);
+        .child(devices(guest, settings, &running.places)?);
     Ok(xml.to_xml())
 }
 
@@ -278,14 +288,15 @@ fn boot(guest: &DomainSpec, settings: &Settings) -> Result<Node, Error> {
     })
 }
 
-fn cpu(guest: &DomainSpec, settings: &Settings) -> Node {
-    let cpu = match (&guest.cpu, settings.virt_type) {
-        (Some(cpu), VirtType::Qemu | VirtType::Kvm) => super::cpu::element(cpu),
-        (None, VirtType::Qemu) => Node::new("cpu")
+fn cpu(guest: &DomainSpec, settings: &Settings, running: Option<&RunningCpu>) -> Node {
+    let cpu = match (running, &guest.cpu, settings.virt_type) {
+        (Some(running), _, VirtType::Qemu | VirtType::Kvm) => element_of_running(running),
+        (None, Some(cpu), VirtType::Qemu | VirtType::Kvm) => element(cpu),
+        (None, None, VirtType::Qemu) => Node::new("cpu")
             .with("mode", "custom")
             .with("match", "exact")
             .child(Node::new("model").with("fallback", "forbid").text("qemu64")),
-        (None, VirtType::Kvm) => Node::new("cpu").with("mode", "host-model"),
+        (None, None, VirtType::Kvm) => Node::new("cpu").with("mode", "host-model"),
     };
     let shape = guest.spec.cpu_shape.unwrap_or(CpuShape {
         sockets: guest.spec.flavor.vcpus,

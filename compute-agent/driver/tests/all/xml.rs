@@ -21,7 +21,7 @@ use berth_domain::pmem::{Label, PmemDevice};
 use berth_domain::topology::CellId;
 use berth_domain::vm::{AttachedAs, BootSource, Disk, DiskFormat, Nic, VolumeAttachment};
 use berth_driver::conformance::sample;
-use berth_driver::xml::{self, Settings, VirtType};
+use berth_driver::xml::{self, Running, Settings, VirtType};
 use berth_driver::{DomainSpec, VolumeDevice};
 use proptest::prelude::*;
 use uuid::Uuid;
@@ -373,11 +373,41 @@ fn a_guest_with_a_cpu_model() {
     };
     let here = xml::domain(&guest, &settings()).unwrap();
     for settings in [settings(), under_kvm] {
-        let there = xml::taken_over(&guest, &settings, &[]).unwrap();
+        let there = xml::taken_over(&guest, &settings, &Running::default()).unwrap();
         assert_eq!(element(&here), element(&there));
         assert_eq!(xml::metadata::parse(&there).unwrap(), guest);
         assert_eq!(xml::cpu::definition(&there).unwrap(), some_cpu());
     }
+}
+
+/// Goal: libvirt adds to a CPU at the start, and refuses a destination that differs: in the order of the
+/// features and in the check too.
+#[test]
+fn a_guest_that_runs_takes_along_what_was_added_to_its_cpu() {
+    let mut guest = two_cells();
+    guest.cpu = Some(Arc::new(some_cpu()));
+    let live = |mode: &str| {
+        format!(
+            "<domain><vcpu>4</vcpu><cpu mode='{mode}' match='exact' check='full'>\
+             <model fallback='forbid'>Haswell</model><vendor>Intel</vendor>\
+             <topology sockets='4' dies='1' cores='1' threads='1'/>\
+             <feature policy='disable' name='rtm'/><feature policy='require' name='vme'/></cpu>\
+             <devices><interface type='bridge'><model type='virtio'/></interface></devices></domain>"
+        )
+    };
+    let running = |mode: &str| Running {
+        places: Vec::new(),
+        cpu: xml::cpu::running(&live(mode)).unwrap(),
+    };
+    let written = xml::taken_over(&guest, &settings(), &running("custom")).unwrap();
+    let expected = "  <cpu mode=\"custom\" match=\"exact\" check=\"full\">\n    \
+                    <model fallback=\"forbid\">Haswell</model>\n    <vendor>Intel</vendor>\n    \
+                    <feature policy=\"disable\" name=\"rtm\"/>\n    \
+                    <feature policy=\"require\" name=\"vme\"/>\n    <topology sockets=\"4\" ";
+    assert!(written.contains(expected), "{written}");
+    assert_eq!(xml::metadata::parse(&written).unwrap(), guest);
+    // The host's own is that of the destination.
+    assert_eq!(running("host-passthrough").cpu, None);
 }
 
 /// Goal: what is passed through is the host's, whatever the host reported; both hosts are alike then.
@@ -433,8 +463,12 @@ fn a_guest_with_persistent_memory_and_the_same_on_its_destination() {
     let mut destination = source.clone();
     destination.assignment.pmem[0].path = "/dev/dax7.3".to_owned();
     destination.assignment.pmem[1].path = "/dev/dax0.1".to_owned();
-    let places = xml::places(live).unwrap();
-    let written = xml::taken_over(&destination, &settings(), &places).unwrap();
+    let running = Running {
+        places: xml::places(live).unwrap(),
+        cpu: xml::cpu::running(live).unwrap(),
+    };
+    assert_eq!(running.cpu, None);
+    let written = xml::taken_over(&destination, &settings(), &running).unwrap();
     is_golden("persistent-memory-destination", &written);
 }
 

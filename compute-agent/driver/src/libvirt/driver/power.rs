@@ -68,6 +68,7 @@ impl LibvirtDriver {
         let settings = &self.config.settings;
         let xml = xml::domain(guest, settings)?;
         self.check_surroundings(guest)?;
+        self.check_cpu(guest)?;
         if is_fetching(&settings.directory(guest.uid)) {
             let message = format!("the disks of guest {} are still being fetched", guest.vm);
             return Err(Error::refused(message));
