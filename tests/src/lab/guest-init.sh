@@ -9,6 +9,7 @@
 #   answer to <line>: <words>                       to each line that it reads:
 #     ping             pong
 #     cpus             the number of CPUs
+#     cpuid            what that instruction returns for 1, 7 and 0x80000001: EAX, EBX, ECX, EDX each
 #     reach <address>  reached | unreachable
 #     store <word>     stored: the word is on the first disk, beyond its file system
 #     recall           the word that is stored there
@@ -69,6 +70,15 @@ done
     done
 } &
 
+# The instruction is executed when the file is read, at the leaf as the offset.
+cpuid() {
+    for leaf in 1 7 2147483649; do
+        dd if=/dev/cpu/0/cpuid bs=16 count=1 skip=$leaf iflag=skip_bytes 2>/dev/null |
+            hexdump -v -e '4/4 "%08x "'
+        printf ' '
+    done
+}
+
 # The last MiB of the disk that lab/image.rs makes: no partition covers it.
 slot=129024
 store() { printf '%-512s' "$1" | dd of=/dev/vda bs=512 seek=$slot conv=notrunc,fsync 2>/dev/null; }
@@ -124,6 +134,7 @@ while :; do
     case $question in
     ping) words=pong ;;
     cpus) words=$(nproc) ;;
+    cpuid) words=$(cpuid) ;;
     reach) ping -c 1 -W 5 "$argument" >/dev/null 2>&1 && words=reached || words=unreachable ;;
     store) store "$argument" && words=stored || words=failed ;;
     recall) words=$(recall) ;;

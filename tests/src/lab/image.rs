@@ -32,9 +32,9 @@ use modules::Modules;
 /// The guest's first process.
 const INIT: &str = include_str!("guest-init.sh");
 
-/// The kernel's modules for a virtio guest with persistent memory that reads a file system of FAT. What they depend on comes along;
-/// one that the kernel has built in has no file, and is passed over.
-const MODULES: [&str; 8] = [
+/// The kernel's modules for a virtio guest with persistent memory that reads a file system of FAT and executes
+/// CPUID. What they depend on comes along; one that the kernel has built in has no file, and is passed over.
+const MODULES: [&str; 9] = [
     "virtio_pci",
     "virtio_blk",
     "virtio_net",
@@ -43,6 +43,7 @@ const MODULES: [&str; 8] = [
     "vfat",
     "nls_cp437",
     "nls_ascii",
+    "cpuid",
 ];
 
 /// The kernel's command line. Without bounce buffers, a guest with little memory boots

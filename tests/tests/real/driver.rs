@@ -58,6 +58,17 @@ pub(crate) fn driver_at(
     instances: &Path,
     images: &Images,
 ) -> LibvirtDriver {
+    driver_with(machine, shared, instances, images, None)
+}
+
+/// As [`driver_at`], with another emulator than libvirt's choice.
+pub(crate) fn driver_with(
+    machine: &Machine,
+    shared: &Path,
+    instances: &Path,
+    images: &Images,
+    emulator: Option<PathBuf>,
+) -> LibvirtDriver {
     let image_dir = shared.join("images");
     std::fs::create_dir_all(&image_dir).unwrap();
     for (name, file) in [
@@ -79,7 +90,7 @@ pub(crate) fn driver_at(
         settings: Settings {
             virt_type: VirtType::Qemu,
             machine: "q35".to_owned(),
-            emulator: None,
+            emulator,
             image_dir,
             instance_dir: instances.to_owned(),
             runtime_dir: runtime_dir(shared),

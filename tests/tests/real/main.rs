@@ -15,6 +15,7 @@
 //! program in another role.
 
 mod browser;
+mod cpu_models;
 mod disk_images;
 mod dist;
 mod driver;
@@ -127,6 +128,8 @@ const TESTS: &[Test] = &[
     test!(driver::a_guest_is_stopped_started_copied_and_rebuilt, [Hypervisor]),
     test!(driver::persistent_memory_goes_with_its_guest, [Hypervisor]),
     test!(driver::the_libvirt_driver_conforms_when_disks_travel, [Hypervisor]),
+
+    test!(cpu_models::guests_move_between_generations_and_keep_their_cpus, [Hypervisor]),
 
     test!(encryption::guests_move_encrypted_and_nothing_of_them_is_on_the_network, [Hypervisor]),
     test!(encryption::a_guest_stays_where_qemu_has_no_valid_certificate, [Hypervisor]),
