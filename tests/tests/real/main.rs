@@ -129,6 +129,8 @@ const TESTS: &[Test] = &[
     test!(driver::persistent_memory_goes_with_its_guest, [Hypervisor]),
     test!(driver::the_libvirt_driver_conforms_when_disks_travel, [Hypervisor]),
 
+    test!(cpu_models::every_pair_of_models_agrees_with_libvirt, [Hypervisor]),
+    test!(cpu_models::every_pair_of_hypervisors_agrees_with_libvirt, [Hypervisor]),
     test!(cpu_models::guests_move_between_generations_and_keep_their_cpus, [Hypervisor]),
 
     test!(encryption::guests_move_encrypted_and_nothing_of_them_is_on_the_network, [Hypervisor]),

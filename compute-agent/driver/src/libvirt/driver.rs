@@ -363,8 +363,8 @@ impl LibvirtDriver {
         Err(Error::refused(format!("{} is not there", path.display())))
     }
 
-    /// Checks that this host can give the guest its CPU. libvirt compares it only where QEMU does not report
-    /// that it can run the model, and not at all when a guest arrives: there it relies on QEMU.
+    /// Checks that this host can give the guest its CPU. libvirt does so too when a guest is started, after
+    /// its disks were made, and not at all when one arrives: there it relies on QEMU.
     pub(super) fn check_cpu(&self, guest: &DomainSpec) -> Result<(), Error> {
         match &guest.cpu {
             Some(cpu) => cpu::require(
