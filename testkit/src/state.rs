@@ -482,7 +482,7 @@ impl World {
             resources: demand.resources,
             assignment,
             erasures: BTreeMap::new(),
-            cpu: None,
+            cpu: constraint::cpu::given(&view.host.report, &demand.cpu),
         }
     }
 

@@ -318,8 +318,8 @@ impl Description {
             .is_some_and(|cpu| !cpu.report().is_consistent())
         {
             faults.push(
-                "cpu: its model must be among its models, what is required among its features, and \
-                 what is disabled not"
+                "cpu: its model must be among its models and lack what is disabled, what is required \
+                 must be among its features, and no model may lack one of these"
                     .to_owned(),
             );
         }

@@ -100,6 +100,7 @@ impl TryFrom<v1::HostCpuModel> for HostCpu {
             let missing = read_features(&wire.missing_features, "missing_features")?;
             Ok((read_model(&wire.model)?, missing))
         };
+        let named = wire.models.len();
         let models = wire.models.into_iter().map(model);
         let cpu = Self {
             host_model: Arc::new(field::required(wire.host_model, "host_model")?),
@@ -108,10 +109,14 @@ impl TryFrom<v1::HostCpuModel> for HostCpu {
                 .collect::<Result<_, Invalid>>()
                 .map_err(|invalid| invalid.within("models"))?,
         };
+        if cpu.models.len() != named {
+            return Err(Invalid::new("models", "must not name a model twice"));
+        }
         match cpu.is_consistent() {
             true => Ok(cpu),
             false => {
-                let rule = "must be a known model whose features are those of the host";
+                let rule = "must be a known model with the features of the host, and no model may lack \
+                            one that the host has";
                 Err(Invalid::new("host_model", rule))
             }
         }

@@ -80,7 +80,7 @@ pub fn plan_headroom(
     count: usize,
 ) -> Result<HeadroomPlan, Refusal> {
     let spec = spec_of(state, flavor)?;
-    let demand = Demand::boot(&spec)?;
+    let demand = state.with_cpu(Demand::boot(&spec)?)?;
     let mut fleet = fleet_of(state, Purpose::Balance)?;
     let goal = Goal {
         demand: &demand,

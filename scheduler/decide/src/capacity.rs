@@ -96,7 +96,7 @@ fn at_ratio(
         Some(milli) => Arc::new(with_ratio(view, AllocationRatio::from_milli(milli))),
     })?;
     let cells = state.policy().cells;
-    let demand = Demand::boot(spec)?;
+    let demand = state.with_cpu(Demand::boot(spec)?)?;
     let now = fill(&fleet, &demand, cells);
     let after = match params.with_failure {
         true => {
@@ -166,7 +166,8 @@ fn shrinking(state: &State, fleet: &Fleet, spec: &VmSpec) -> Tiered {
             pci: requirements.pci,
             ..spec.clone()
         };
-        Demand::boot(&smaller).ok()
+        let demand = Demand::boot(&smaller).ok()?;
+        state.with_cpu(demand).ok()
     };
     let cells = state.policy().cells;
     // Large disks shrink by larger steps, to bound their number.

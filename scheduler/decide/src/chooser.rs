@@ -1,7 +1,9 @@
 //! The choice of a host.
 
-use berth_domain::constraint::exact;
+use berth_domain::constraint::{MoveKind, RestartReason, exact};
+use berth_domain::cpu_model::CpuMismatch;
 use berth_domain::fence::may_evacuate;
+use berth_domain::hint::Hint;
 use berth_domain::host::Liveness;
 use berth_domain::policy::Admission;
 use berth_domain::refusal::Refusal;
@@ -92,8 +94,62 @@ impl Unexplained {
                 change: None,
                 ..refusal
             },
-            false => refusal,
+            false => self.or_stopped(refusal, subject),
         }
+    }
+
+    /// Adds that a running VM can be moved stopped where hosts cannot give it the CPU that it runs with:
+    /// once it is restarted it has another.
+    fn or_stopped(&self, refusal: Refusal, subject: &Subject) -> Refusal {
+        let is_cpu = refusal
+            .causes
+            .keys()
+            .any(|cause| CpuMismatch::is_cause(cause));
+        let leaving = self.request.demand.leaving.as_ref();
+        let is_live = leaving.is_some_and(|leaving| leaving.kind == MoveKind::Live);
+        // Another host is the dearest of all remedies.
+        let is_open = match refusal.change.as_deref() {
+            None => refusal.hint.is_none(),
+            Some(Hint::AnyHostAnd(change)) => adds_host(change),
+            Some(change) => adds_host(change),
+        };
+        if !is_open || !is_cpu {
+            return refusal;
+        }
+        if !is_live && refusal.hint.is_none() && refusal.causes.contains_key("CPU_MODEL_UNKNOWN") {
+            return refusal
+                .with_hint("the models that hosts know are listed by `berth cpu models`");
+        }
+        if !is_live || !self.fits_stopped(subject) {
+            return refusal;
+        }
+        let (owner, host) = match &self.request.requested {
+            Some(host) => ("that host's", format!(" --host {host}")),
+            None => ("another host's", String::new()),
+        };
+        let vm = &subject.vm;
+        let stopped = format!("restart it with {owner} CPU: `berth vm migrate {vm} --cold{host}`");
+        let hint = match &refusal.hint {
+            Some(hint) => format!("{stopped}; or {hint}"),
+            None => stopped,
+        };
+        refusal.with_hint(hint)
+    }
+
+    fn fits_stopped(&self, subject: &Subject) -> bool {
+        let vm = self.state.vm(&subject.vm);
+        let demand = vm.and_then(|vm| {
+            let demand = self.state.cold_demand(vm, &vm.spec, RestartReason::Move);
+            demand.ok()
+        });
+        demand.is_some_and(|demand| {
+            let request = Request {
+                demand,
+                ..self.request.clone()
+            };
+            let hosts = self.state.hosts().values();
+            Index::from_hosts(hosts).select(&request).is_ok()
+        })
     }
 
     /// Returns whether the VM is on a host that is DOWN and may run there: no change elsewhere moves it.
@@ -105,6 +161,10 @@ impl Unexplained {
                 && may_evacuate(&view.host, self.state.time()).is_err()
         })
     }
+}
+
+fn adds_host(change: &Hint) -> bool {
+    matches!(change, Hint::AddHost { .. })
 }
 
 /// Why no host was chosen.

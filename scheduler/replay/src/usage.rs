@@ -118,8 +118,10 @@ impl Meter {
         };
         let mix = self.mix.values().flatten();
         let nodes = single_nodes(mix.filter_map(|(_, topology)| topology.as_ref()));
-        let demands = self.mix.values().flatten().map(|(demand, _)| demand);
-        let demands: Vec<PreparedDemand<'_>> = demands.map(PreparedDemand::new).collect();
+        let demands = self.mix.values().flatten();
+        let demands = demands.filter_map(|(demand, _)| state.with_cpu(demand.clone()).ok());
+        let demands: Vec<Demand> = demands.collect();
+        let demands: Vec<PreparedDemand<'_>> = demands.iter().map(PreparedDemand::new).collect();
         let cells = state.policy().cells;
         for view in state.hosts().values() {
             let all = view.host.report.topology.cells().iter();

@@ -9,6 +9,7 @@ use berth_domain::constraint::Demand;
 use berth_domain::cpu_model::{
     Baseline, BaselineFault, BaselineScope, CpuDemand, HostCpu, baseline,
 };
+use berth_domain::host_view::HostView;
 use berth_domain::name::HostName;
 use berth_domain::refusal::Refusal;
 
@@ -25,22 +26,36 @@ impl State {
         &self,
         scope: &BaselineScope,
     ) -> Result<Vec<(&HostName, &Arc<HostCpu>)>, Refusal> {
-        let aggregate = match scope {
-            BaselineScope::Cluster => None,
-            BaselineScope::Aggregate(name) => {
-                let aggregate = self.aggregates.get(name);
-                let none = || {
-                    Refusal::not_found("aggregate", name)
-                        .with_hint("the aggregates that exist are listed by `berth aggregate list`")
-                };
-                Some(aggregate.ok_or_else(none)?)
-            }
-        };
-        let is_in = |name: &HostName| aggregate.is_none_or(|a| a.hosts.contains(name));
-        let hosts = self.hosts.iter().filter(|(name, _)| is_in(name));
+        if let BaselineScope::Aggregate(name) = scope
+            && !self.aggregates.contains_key(name)
+        {
+            return Err(Refusal::not_found("aggregate", name)
+                .with_hint("the aggregates that exist are listed by `berth aggregate list`"));
+        }
+        let hosts = self.hosts_of(scope);
         Ok(hosts
             .filter_map(|(name, view)| Some((name, view.host.report.cpu.as_ref()?)))
             .collect())
+    }
+
+    /// Returns how many hosts of a group there are on which guests run.
+    #[must_use]
+    pub fn count_of_hosts(&self, scope: &BaselineScope) -> usize {
+        let hosts = self.hosts_of(scope);
+        hosts
+            .filter(|(_, view)| view.host.report.runs_guests())
+            .count()
+    }
+
+    fn hosts_of(&self, scope: &BaselineScope) -> impl Iterator<Item = (&HostName, &Arc<HostView>)> {
+        let aggregate = match scope {
+            BaselineScope::Cluster => None,
+            BaselineScope::Aggregate(name) => Some(self.aggregates.get(name)),
+        };
+        let is_in = move |name: &HostName| {
+            aggregate.is_none_or(|a| a.is_some_and(|a| a.hosts.contains(name)))
+        };
+        self.hosts.iter().filter(move |(name, _)| is_in(name))
     }
 
     /// Returns the best CPU that all hosts of a group can give which report theirs.
@@ -54,7 +69,11 @@ impl State {
     }
 
     /// Returns a demand in which a chosen baseline is computed.
-    pub(crate) fn with_cpu(&self, demand: Demand) -> Result<Demand, Refusal> {
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::cpu_baseline`].
+    pub fn with_cpu(&self, demand: Demand) -> Result<Demand, Refusal> {
         let CpuDemand::Baseline(scope) = &demand.cpu else {
             return Ok(demand);
         };
@@ -84,11 +103,11 @@ fn impossible(scope: &BaselineScope, fault: &BaselineFault) -> Refusal {
     };
     let hint = match fault {
         BaselineFault::NoHosts => {
-            "hosts with libvirt report their CPUs; those that do are shown by `berth cpu models`"
+            "hosts with libvirt report their CPUs; those that do are listed by `berth cpu baseline`"
         }
         BaselineFault::Vendors(_) => {
             "choose hosts of one vendor: hw:cpu_model=baseline:AGGREGATE; vendors are shown by `berth \
-             cpu models`"
+             cpu baseline`"
         }
         BaselineFault::Models { .. } => {
             "upgrade the hypervisor of that host, or choose other hosts: \

@@ -75,7 +75,20 @@ impl<J: Journal> Transaction<'_, J> {
             self.now(),
         );
         self.perform(&mut next, effect)?;
+        self.renew_cpu_to_undo(&next, step, mark);
         Ok(Reply::Operation(self.put_operation(next)))
+    }
+
+    /// Before a guest is started again where it was stopped to be moved: its host may give it another CPU
+    /// by now than its claim records. Where it gives none, the start is refused as the claim is.
+    fn renew_cpu_to_undo(&mut self, operation: &Operation, step: Step, mark: &Mark) {
+        if (step, mark) != (Step::StopSource, &Mark::UndoStarted) {
+            return;
+        }
+        let vm = operation.vm().and_then(|vm| self.state.vm(vm)).cloned();
+        if let Some(vm) = vm {
+            drop(self.renew_cpu(&vm));
+        }
     }
 
     /// Refuses to start a guest elsewhere whose host has turned out to be alive since its evacuation began.

@@ -283,6 +283,8 @@ impl<J: Journal> Transaction<'_, J> {
         for host in migration.destination.iter().chain([&migration.source]) {
             self.can_stop_and_start(host)?;
         }
+        let remedy = "keep the resize (berth vm confirm-resize), and move it back";
+        self.examine_recorded_cpu(&vm, Some(migration.source_claim), remedy)?;
         self.occupy(&vm, id);
         let migration = migration.id;
         let operation = self.new_operation(id, Kind::RevertResize { migration }, name, lease);

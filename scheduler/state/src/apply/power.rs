@@ -8,10 +8,11 @@
 //! may take it, as with a VM that is stopped.
 
 use berth_domain::claim::Claim;
-use berth_domain::constraint::{self, Demand};
+use berth_domain::constraint::{self, Demand, Violation};
+use berth_domain::cpu_model::CpuDemand;
 use berth_domain::fault::refusal as faults;
 use berth_domain::host::Liveness;
-use berth_domain::id::OperationId;
+use berth_domain::id::{ClaimId, OperationId};
 use berth_domain::name::{HostName, VmName};
 use berth_domain::operation::{Advice, GuestPower, Kind, Operation, Outcome};
 use berth_domain::refusal::{Code, Refusal};
@@ -64,8 +65,25 @@ impl<J: Journal> Transaction<'_, J> {
         }
         self.examine_wish(&vm, kind)?;
         self.examine_new_operation(id, lease)?;
-        if *kind == Kind::Start {
-            self.renew_cpu(&vm)?;
+        match kind {
+            Kind::Start => self.renew_cpu(&vm)?,
+            Kind::Reboot { .. } | Kind::Rebuild { .. } if vm.state == State::Active => {
+                self.examine_recorded_cpu(&vm, vm.claim, "stop and start it")?;
+            }
+            Kind::Reboot { .. }
+            | Kind::Rebuild { .. }
+            | Kind::Stop { .. }
+            | Kind::Snapshot { .. }
+            | Kind::Boot
+            | Kind::Delete
+            | Kind::LiveMigrate { .. }
+            | Kind::ColdMigrate { .. }
+            | Kind::RevertResize { .. }
+            | Kind::ConfirmResize { .. }
+            | Kind::Evacuate { .. }
+            | Kind::Shelve
+            | Kind::Unshelve
+            | Kind::DrainHost(_) => {}
         }
         let operation = self.new_operation(id, kind.clone(), name, lease);
         let (state, error) = match resumes(&vm, kind) {
@@ -82,9 +100,38 @@ impl<J: Journal> Transaction<'_, J> {
         Ok(Reply::Operation(self.put_operation(operation)))
     }
 
+    /// Refuses to restart a guest on a claim where its host does not give it the recorded CPU any more: it
+    /// would be stopped, and not start. `remedy` is what helps where the host gives it another CPU.
+    pub(super) fn examine_recorded_cpu(
+        &self,
+        vm: &Vm,
+        claim: Option<ClaimId>,
+        remedy: &str,
+    ) -> Result<(), Refusal> {
+        let Some(claim) = claim.and_then(|id| self.state.claim(id)) else {
+            return Ok(());
+        };
+        let view = self.state.host(&claim.host);
+        let view = view.ok_or_else(|| Refusal::not_found("host", &claim.host))?;
+        let recorded = CpuDemand::running(claim.cpu.as_ref());
+        let own = view.host.report.cpu.as_deref();
+        let Err(mismatch) = recorded.check(own) else {
+            return Ok(());
+        };
+        let refusal = Violation::Cpu(mismatch).to_refusal(&claim.host);
+        let demand = Demand::boot(&vm.spec).and_then(|demand| self.state.with_cpu(demand));
+        let gives_another =
+            demand.is_ok_and(|demand| constraint::cpu::check(view, &demand).is_ok());
+        Err(match gives_another {
+            true => refusal.with_hint(format!("{remedy}: it gets the CPU that its host gives now")),
+            false => refusal,
+        }
+        .with("vm", &vm.name))
+    }
+
     /// Has the claim of a guest that is to be started record the CPU that its host gives now: since it
     /// ran, the host may have got another hypervisor or firmware, and the baseline other hosts.
-    fn renew_cpu(&mut self, vm: &Vm) -> Result<(), Refusal> {
+    pub(super) fn renew_cpu(&mut self, vm: &Vm) -> Result<(), Refusal> {
         let claim = vm.claim.and_then(|id| self.state.claim(id)).cloned();
         let Some(claim) = claim else {
             return Ok(());

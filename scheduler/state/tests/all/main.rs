@@ -10,6 +10,7 @@
 //! | `audit` | the audit |
 //! | `batch` | several writes of counted placement in one command |
 //! | `catalog` | custom resource classes and traits |
+//! | `cpu_models` | what guests see as their processor |
 //! | `cpus` | the policy on shared CPUs |
 //! | `cold_moves` | moves of VMs that are off |
 //! | `disk_moves` | the disks of such VMs |
@@ -43,6 +44,7 @@ mod batch;
 mod bounded;
 mod catalog;
 mod cold_moves;
+mod cpu_models;
 mod cpus;
 mod disk_moves;
 mod drains;
