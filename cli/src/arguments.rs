@@ -18,6 +18,7 @@ pub use self::certs::{
     Issue as CertsIssue, Renew as CertsRenew,
 };
 pub use self::completion::Completion;
+pub use self::cpu_model::{Cpu, CpuGroup};
 pub use self::disk::DiskArgument;
 pub use self::first_boot::FirstBoot;
 pub use self::history::HistoryPart;
@@ -46,6 +47,7 @@ mod audit;
 mod backup;
 mod certs;
 mod completion;
+mod cpu_model;
 mod disk;
 mod first_boot;
 mod help;
@@ -238,6 +240,9 @@ pub enum Command {
     /// Show the availability zones
     #[command(subcommand)]
     AvailabilityZone(AvailabilityZone),
+    /// Show what the CPUs of hosts have in common
+    #[command(subcommand)]
+    Cpu(Cpu),
     /// Create, show and delete affinity groups of VMs
     #[command(subcommand)]
     ServerGroup(ServerGroup),

@@ -24,7 +24,7 @@ use crate::sides::Sides;
 use crate::{all_pages, call, cpu, draw, history, memory, output, read, records};
 
 /// The columns of the list.
-pub(crate) const COLUMNS: Columns<11, 2> = Columns {
+pub(crate) const COLUMNS: Columns<11, 3> = Columns {
     usual: [
         "host",
         "state",
@@ -38,7 +38,7 @@ pub(crate) const COLUMNS: Columns<11, 2> = Columns {
         "driver",
         "version",
     ],
-    wide: ["agent", "provider"],
+    wide: ["cpu model", "agent", "provider"],
 };
 
 /// The columns of the list of measured memory.
@@ -187,6 +187,7 @@ async fn list(session: &Session) -> anyhow::Result<()> {
                 "claims": s.claims,
                 "memory": memory,
                 "cpu": cpu,
+                "cpu_model": s.cpu_model.as_ref().map(|cpu| &cpu.model),
             }))
         });
         return output::value(&values.collect::<anyhow::Result<Vec<_>>>()?);
@@ -211,7 +212,12 @@ async fn list(session: &Session) -> anyhow::Result<()> {
                 host.report.driver.clone(),
                 host.report.service_version.to_string(),
             ];
-            let wide = [host.report.agent_address.clone(), host.provider.to_string()];
+            let cpu = summary.cpu_model.as_ref().map(|cpu| cpu.model.clone());
+            let wide = [
+                output::or_dash(cpu),
+                host.report.agent_address.clone(),
+                host.provider.to_string(),
+            ];
             (usual, wide)
         })
         .collect();
@@ -326,6 +332,7 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
     }
     let traits = traits_of(&host.report);
     let traits: Vec<String> = traits.iter().map(ToString::to_string).collect();
+    fields.extend((host.report.cpu.as_deref()).map(|cpu| ("cpu", cpu.host_model.to_string())));
     fields.extend([
         ("driver", driver(&host)),
         (

@@ -46,6 +46,7 @@ pub mod class;
 pub mod cluster;
 pub mod completion;
 pub mod cpu;
+pub mod cpu_model;
 pub mod demo;
 pub mod dev;
 pub mod drained;
@@ -202,6 +203,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Migration(command) => migration::run(&session, command).await,
         Command::Aggregate(command) => aggregate::run(&session, command).await,
         Command::AvailabilityZone(command) => aggregate::zones(&session, command).await,
+        Command::Cpu(command) => cpu_model::run(&session, command).await,
         Command::ServerGroup(command) => server_group::run(&session, command).await,
         Command::Policy(command) => policy::run(&session, command).await,
         Command::Operation(command) => operation::run(&session, command).await,

@@ -3,8 +3,9 @@
 //! Not here: what such an answer is worth (`stale`), and the calls (`session`).
 
 use crate::arguments::{
-    Aggregate, Audit, AvailabilityZone, Class, Cluster, ClusterRecovery, Command, Flavor, Host,
-    Migration, Operation, PciAlias, Policy, Provider, ServerGroup, Trait, Upgrade, Vm, Volume,
+    Aggregate, Audit, AvailabilityZone, Class, Cluster, ClusterRecovery, Command, Cpu, Flavor,
+    Host, Migration, Operation, PciAlias, Policy, Provider, ServerGroup, Trait, Upgrade, Vm,
+    Volume,
 };
 use crate::stale::Reading;
 
@@ -38,6 +39,7 @@ fn shows_what_is(command: &Command) -> bool {
         Command::Migration(verb) => matches!(verb, Migration::List { .. } | Migration::Show { .. }),
         Command::Aggregate(verb) => matches!(verb, Aggregate::List | Aggregate::Show { .. }),
         Command::AvailabilityZone(AvailabilityZone::List) => true,
+        Command::Cpu(Cpu::Baseline(_) | Cpu::Models(_)) => true,
         Command::ServerGroup(verb) => matches!(verb, ServerGroup::List | ServerGroup::Show { .. }),
         Command::Policy(verb) => matches!(verb, Policy::Show { .. }),
         Command::Operation(verb) => matches!(verb, Operation::List { .. } | Operation::Show { .. }),

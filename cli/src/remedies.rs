@@ -57,6 +57,9 @@ fn hint(reason: &str) -> Option<String> {
             "`berth cluster status` shows which members are reached; a majority has to run to change \
              something, and --stale reads from one of them"
         }
+        "CPU_FEATURES" | "CPU_MODEL_UNKNOWN" | "CPU_NOT_REPORTED" => {
+            "`berth cpu models` lists what hosts can give"
+        }
         _ => return None,
     };
     Some(hint.to_owned())

@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 
 use crate::output::Subject;
 use crate::{
-    aggregate, audit, certs, class, cluster, flavor, host, log_level, migration, operation,
-    pci_alias, provider, revocation, server_group, traits, vm, volume,
+    aggregate, audit, certs, class, cluster, cpu_model, flavor, host, log_level, migration,
+    operation, pci_alias, provider, revocation, server_group, traits, vm, volume,
 };
 
 /// What a command does before its value is known.
@@ -97,6 +97,8 @@ const COMMANDS: &[(&str, Effect, Names)] = &[
     ("aggregate remove-host", Changes, NAME),
     ("aggregate set", Changes, NAME),
     ("availability-zone list", Reads, &["zone"]),
+    ("cpu baseline", Reads, NONE),
+    ("cpu models", Reads, &["cpu_model"]),
     ("cluster status", Reads, NONE),
     ("cluster memory", Reads, NONE),
     ("cluster backup", Changes, NONE),
@@ -199,6 +201,8 @@ pub(crate) fn columns(command: &str) -> Vec<&'static str> {
         "host check" => host::check::COLUMNS.all(),
         "aggregate list" => aggregate::COLUMNS.all(),
         "availability-zone list" => aggregate::ZONES.all(),
+        "cpu baseline" => cpu_model::HOSTS.all(),
+        "cpu models" => cpu_model::MODELS.all(),
         "cluster services" => cluster::SERVICES.all(),
         "cluster revoked-certificates" => revocation::COLUMNS.all(),
         "audit list" => audit::COLUMNS.all(),

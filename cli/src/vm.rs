@@ -415,6 +415,9 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
             claim.state.as_str(),
             sides.describe(claim)
         ));
+        if let Some(cpu) = &claim.cpu {
+            output::print(format!("its CPU is {cpu}"));
+        }
         let topology = &host.report.topology;
         output::print(draw::guest(
             &vm.name,

@@ -28,7 +28,7 @@ const GROUPS: &[(&str, &[&str])] = &[
             "operation",
         ],
     ),
-    ("Hosts", &["host", "aggregate", "availability-zone"]),
+    ("Hosts", &["host", "aggregate", "availability-zone", "cpu"]),
     (
         "Cluster",
         &[

@@ -8,9 +8,9 @@
 use berth_domain::refusal::{Code, Refusal};
 
 use crate::arguments::{
-    Aggregate, Audit, AvailabilityZone, Class, Cluster, ClusterRecovery, Command, Flavor, Host,
-    HostPmem, LogLevel, Migration, Operation, PciAlias, Placement, Policy, Provider, ServerGroup,
-    Trait, Upgrade, Vm, Volume,
+    Aggregate, Audit, AvailabilityZone, Class, Cluster, ClusterRecovery, Command, Cpu, Flavor,
+    Host, HostPmem, LogLevel, Migration, Operation, PciAlias, Placement, Policy, Provider,
+    ServerGroup, Trait, Upgrade, Vm, Volume,
 };
 
 use crate::arguments::Global;
@@ -125,6 +125,7 @@ fn verdict(command: &Command) -> Verdict {
             | Aggregate::Set { .. },
         ) => Changes,
         Command::AvailabilityZone(AvailabilityZone::List) => Reads,
+        Command::Cpu(Cpu::Baseline(_) | Cpu::Models(_)) => Reads,
         Command::ServerGroup(ServerGroup::List | ServerGroup::Show { .. }) => Reads,
         Command::ServerGroup(ServerGroup::Create { .. } | ServerGroup::Delete { .. }) => Changes,
         Command::Policy(Policy::Show { .. }) => Reads,

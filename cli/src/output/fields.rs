@@ -10,9 +10,10 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 /// Fields that a record leaves out where they hold nothing.
-const OMITTED: [&str; 15] = [
+const OMITTED: [&str; 16] = [
     "change",
     "cordoned_by",
+    "cpu",
     "creator",
     "hints",
     "image_properties",

@@ -25,6 +25,9 @@ pub(super) const REMOVED: &str = "(removed)";
 const NAME_BYTES: usize = 6;
 
 /// The class of a text.
+/// What stands before the name of an aggregate in `hw:cpu_model`.
+const BASELINE: &str = "baseline:";
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
     Keep,
@@ -35,6 +38,8 @@ enum Class {
     Text,
     Keys,
     Values,
+    /// Those of flavors and images: `hw:cpu_model` may name an aggregate.
+    Specs,
     /// It holds an outcome of a command.
     Embedded,
 }
@@ -50,6 +55,7 @@ impl Class {
             "text" => Self::Text,
             "keys" => Self::Keys,
             "values" => Self::Values,
+            "specs" => Self::Specs,
             "embedded" => Self::Embedded,
             _ => return None,
         })
@@ -132,6 +138,7 @@ impl Redactor {
         let (of_keys, of_values) = match class {
             Class::Keys => (Class::Name, Class::Secret),
             Class::Values => (Class::Keep, Class::Name),
+            Class::Specs => (Class::Keep, Class::Specs),
             Class::Keep => (Class::Keep, Class::Keep),
             Class::Secret
             | Class::Name
@@ -166,7 +173,8 @@ impl Redactor {
             | Class::Address
             | Class::Text
             | Class::Keys
-            | Class::Values => vec![0; bytes.len()].into(),
+            | Class::Values
+            | Class::Specs => vec![0; bytes.len()].into(),
         }
     }
 
@@ -196,6 +204,10 @@ impl Redactor {
             Class::Name => last_part(text, |name| hashed(key, name)),
             Class::Principal => principal(text, |name| hashed(key, name)),
             Class::Address => address(text, |name| hashed(key, name)),
+            Class::Specs => match text.strip_prefix(BASELINE) {
+                Some(name) => format!("{BASELINE}{}", hashed(key, name)),
+                None => text.to_owned(),
+            },
             Class::Keep
             | Class::Secret
             | Class::Text

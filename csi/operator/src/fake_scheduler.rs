@@ -101,6 +101,7 @@ impl HostService for Scheduler {
         report_erasures ReportErasuresRequest ReportErasuresResponse
         fence_host FenceHostRequest FenceHostResponse
         get_host GetHostRequest GetHostResponse
+        get_cpu_baseline GetCpuBaselineRequest GetCpuBaselineResponse
         list_memory_signals ListMemorySignalsRequest ListMemorySignalsResponse
         cordon_host CordonHostRequest CordonHostResponse
         verify_fence VerifyFenceRequest VerifyFenceResponse

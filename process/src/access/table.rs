@@ -162,6 +162,7 @@ pub(super) const TABLE: &[Row] = &[
             ("VerifyFence", C | O),
             ("GetHost", C | V | O | R),
             ("ListHosts", C | V | O | R),
+            ("GetCpuBaseline", O | R),
             ("ListMemorySignals", O | R),
             ("CordonHost", C | O),
             ("UncordonHost", O),

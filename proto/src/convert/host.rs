@@ -26,22 +26,29 @@ choices!(Method => v1::fence::Method { FenceCommand, Operator, SelfFenced });
 impl From<&HostReport> for v1::HostReport {
     fn from(report: &HostReport) -> Self {
         Self {
-            agent_address: report.agent_address.clone(),
-            incarnation: report.incarnation.to_string(),
-            service_version: report.service_version.0,
-            driver: report.driver.clone(),
-            migration_uri: report.migration_uri.clone(),
-            topology: Some((&*report.topology).into()),
-            memory_reserved_mib: report.memory_reserved_mib,
-            disk_gib: report.disk_gib,
-            storage_id: report.storage_id.clone(),
-            traits: write_traits(&report.traits),
-            architecture: text(report.platform.architecture.as_ref()),
-            hypervisor_type: text(report.platform.hypervisor.as_ref()),
-            self_fence_ms: report.self_fence_ms,
-            regions: report.regions.iter().map(Into::into).collect(),
             cpu: report.cpu.as_deref().map(Into::into),
+            ..write_report_without_cpu(report)
         }
+    }
+}
+
+fn write_report_without_cpu(report: &HostReport) -> v1::HostReport {
+    v1::HostReport {
+        agent_address: report.agent_address.clone(),
+        incarnation: report.incarnation.to_string(),
+        service_version: report.service_version.0,
+        driver: report.driver.clone(),
+        migration_uri: report.migration_uri.clone(),
+        topology: Some((&*report.topology).into()),
+        memory_reserved_mib: report.memory_reserved_mib,
+        disk_gib: report.disk_gib,
+        storage_id: report.storage_id.clone(),
+        traits: write_traits(&report.traits),
+        architecture: text(report.platform.architecture.as_ref()),
+        hypervisor_type: text(report.platform.hypervisor.as_ref()),
+        self_fence_ms: report.self_fence_ms,
+        regions: report.regions.iter().map(Into::into).collect(),
+        cpu: None,
     }
 }
 
@@ -96,29 +103,39 @@ fn kind<T>(
 
 impl From<&Host> for v1::Host {
     fn from(host: &Host) -> Self {
-        Self {
-            name: host.name.resource_name(),
-            resource_provider: host.provider.resource_name(),
-            report: Some((&host.report).into()),
-            liveness: v1::host::Liveness::from(host.liveness).into(),
-            cordoned: host.cordoned,
-            cordoned_by: field::name_or_empty(host.cordoned_by.as_ref()),
-            generation: host.generation.0,
-            create_time: Some(field::timestamp(host.created_at)),
-            shape_refused: host.shape_refused.clone().unwrap_or_default(),
-            fence: host.fenced.as_ref().map(Into::into),
-            unknown_domains: host.unknown.iter().map(Into::into).collect(),
-            compared_revision: host.compared,
-            hit_claims: host.hit.iter().map(ResourceName::resource_name).collect(),
-            failed_volumes: host.failed_volumes.iter().map(Into::into).collect(),
-            registered_version: match host.registered_version {
-                // As it was written before there were such records.
-                ServiceVersion::OLDEST => 0,
-                version => version.0,
-            },
-            unreported: host.unreported,
-            orphans: host.orphans.iter().map(ToString::to_string).collect(),
-        }
+        write_host(host, (&host.report).into())
+    }
+}
+
+/// Writes a host as lists have it: without what its hypervisor offers as a CPU, which is the most of it.
+#[must_use]
+pub fn write_listed_host(host: &Host) -> v1::Host {
+    write_host(host, write_report_without_cpu(&host.report))
+}
+
+fn write_host(host: &Host, report: v1::HostReport) -> v1::Host {
+    v1::Host {
+        name: host.name.resource_name(),
+        resource_provider: host.provider.resource_name(),
+        report: Some(report),
+        liveness: v1::host::Liveness::from(host.liveness).into(),
+        cordoned: host.cordoned,
+        cordoned_by: field::name_or_empty(host.cordoned_by.as_ref()),
+        generation: host.generation.0,
+        create_time: Some(field::timestamp(host.created_at)),
+        shape_refused: host.shape_refused.clone().unwrap_or_default(),
+        fence: host.fenced.as_ref().map(Into::into),
+        unknown_domains: host.unknown.iter().map(Into::into).collect(),
+        compared_revision: host.compared,
+        hit_claims: host.hit.iter().map(ResourceName::resource_name).collect(),
+        failed_volumes: host.failed_volumes.iter().map(Into::into).collect(),
+        registered_version: match host.registered_version {
+            // As it was written before there were such records.
+            ServiceVersion::OLDEST => 0,
+            version => version.0,
+        },
+        unreported: host.unreported,
+        orphans: host.orphans.iter().map(ToString::to_string).collect(),
     }
 }
 

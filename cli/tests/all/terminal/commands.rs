@@ -21,6 +21,8 @@ pub(super) const COMMANDS: &[&str] = &[
     "flavor list",
     "flavor show x",
     "flavor delete x",
+    "cpu baseline",
+    "cpu models --group x",
     "pci-alias create x --match vendor_id=8086",
     "pci-alias list",
     "pci-alias show x",

@@ -285,6 +285,8 @@ fn benign_text(message: &str, field: &str, round: usize) -> String {
         ("HostCell", "dedicated_cpus") => "2",
         ("HostCell", "cores") => "1-2",
         ("PmemNamespace", "path") => "/x",
+        // What is required is not disabled.
+        ("GuestCpu", "disabled_features") => "y",
         (_, "pinned_cpus" | "emulator_cpus" | "floating_cpus" | "idle_cpus") => "1",
         ("ResourcesEntry" | "UsedEntry" | "CapacityEntry" | "InventoriesEntry", "key") => "VCPU",
         _ => "x",

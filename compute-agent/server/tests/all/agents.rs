@@ -125,6 +125,13 @@ impl HostService for Hosts {
         }))
     }
 
+    async fn get_cpu_baseline(
+        &self,
+        _: Request<hosts::GetCpuBaselineRequest>,
+    ) -> Answered<hosts::GetCpuBaselineResponse> {
+        Err(Status::unimplemented("not in this test"))
+    }
+
     async fn expect_domains(
         &self,
         _: Request<hosts::ExpectDomainsRequest>,

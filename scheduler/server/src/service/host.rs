@@ -1,12 +1,13 @@
 //! `berth.host.v1.HostService`.
 
 use berth_decide::Action;
+use berth_domain::cpu_model::BaselineScope;
 use berth_domain::host::{Host, HostReport, Liveness};
 use berth_domain::id::{Incarnation, ProviderId};
 use berth_domain::name::HostName;
 use berth_domain::version::ServiceVersion;
 use berth_proto::convert::field;
-use berth_proto::convert::host::write_usage;
+use berth_proto::convert::host::{write_listed_host, write_usage};
 use berth_proto::convert::page::Page;
 use berth_proto::host::v1;
 use berth_proto::host::v1::host_service_server::HostService;
@@ -18,7 +19,7 @@ use uuid::Uuid;
 
 use super::context::Context;
 use super::keyed::{Caller, open, own_host};
-use super::{list, policy, reality, recovery, refusal, signals};
+use super::{cpu_baseline, list, policy, reality, recovery, refusal, signals};
 
 /// Serves `HostService`.
 pub(crate) struct HostApi(pub(crate) Context);
@@ -181,6 +182,20 @@ impl HostService for HostApi {
         }))
     }
 
+    async fn get_cpu_baseline(
+        &self,
+        request: Request<v1::GetCpuBaselineRequest>,
+    ) -> Result<Response<v1::GetCpuBaselineResponse>, Status> {
+        let wire = request.into_inner();
+        let name = field::optional_name(&wire.aggregate, "aggregate")?;
+        let scope = name.map_or(BaselineScope::Cluster, BaselineScope::Aggregate);
+        let state = self.0.state(wire.consistency).await?;
+        let described = cpu_baseline::describe(&state, &scope);
+        described
+            .map(Response::new)
+            .map_err(|refusal| to_status(&refusal))
+    }
+
     async fn list_memory_signals(
         &self,
         request: Request<v1::ListMemorySignalsRequest>,
@@ -299,7 +314,7 @@ fn summary(state: &State, view: &HostView) -> v1::HostSummary {
     let host: &Host = &view.host;
     let capacity = view.inventories.iter();
     v1::HostSummary {
-        host: Some(host.into()),
+        host: Some(write_listed_host(host)),
         used: field::amounts(&view.used),
         capacity: capacity
             .map(|(class, inventory)| (class.to_string(), inventory.capacity()))
@@ -307,5 +322,10 @@ fn summary(state: &State, view: &HostView) -> v1::HostSummary {
         claims: u32::try_from(state.claim_count_of_host(&host.name)).unwrap_or(u32::MAX),
         memory: Some(policy::memory_of(state, view)),
         cpu: Some(policy::cpu_of(state, view)),
+        cpu_model: host
+            .report
+            .cpu
+            .as_deref()
+            .map(|cpu| (&*cpu.host_model).into()),
     }
 }

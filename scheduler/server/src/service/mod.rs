@@ -29,6 +29,7 @@ mod catalog;
 mod cluster;
 mod command_span;
 mod context;
+mod cpu_baseline;
 mod diagnostics;
 mod events;
 mod explanation;

@@ -164,6 +164,7 @@ pub(super) fn request(path: &str, world: &World) -> Option<Vec<u8>> {
             ..Default::default()
         }
         .encode_to_vec(),
+        "host.v1.HostService/GetCpuBaseline" => GetCpuBaselineRequest::default().encode_to_vec(),
         "host.v1.HostService/ListHosts" => ListHostsRequest::default().encode_to_vec(),
         "host.v1.HostService/ListMemorySignals" => {
             ListMemorySignalsRequest::default().encode_to_vec()
