@@ -130,6 +130,13 @@ impl Host {
         self
     }
 
+    /// Returns the same host with a hypervisor that offers this as a CPU: `[cpu]` of its description.
+    #[must_use]
+    pub fn with_cpu_model(mut self, cpu: &str) -> Self {
+        self.machine_more.push_str(cpu);
+        self
+    }
+
     /// Returns the same host with these namespaces of persistent memory, each by its name, size in
     /// MiB and cell, of which the option names those for guests.
     #[must_use]

@@ -27,8 +27,9 @@ const FALL_BACK: [&[&str]; 8] = [
 ];
 
 /// Further commands that show what is recorded.
-const SHOWN: [&[&str]; 18] = [
+const SHOWN: [&[&str]; 19] = [
     &["flavor", "show", "one"],
+    &["cpu", "models"],
     &["pci-alias", "list"],
     &["migration", "list"],
     &["aggregate", "list"],
