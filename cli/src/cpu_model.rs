@@ -12,10 +12,7 @@ use crate::session::{Session, resource, short};
 use crate::{output, read};
 
 /// The columns of the hosts of a baseline.
-pub(crate) const HOSTS: Columns<4, 1> = Columns {
-    usual: ["host", "vendor", "cpu model", "lost"],
-    wide: ["cpu"],
-};
+const HOSTS: [&str; 4] = ["host", "vendor", "cpu model", "lost"];
 
 /// The columns of the list of models.
 pub(crate) const MODELS: Columns<3, 0> = Columns {
@@ -82,15 +79,14 @@ fn baseline(session: &Session, response: &GetCpuBaselineResponse) -> anyhow::Res
             true => few(&loss.lost_features),
             false => "-".to_owned(),
         };
-        let usual = [
+        rows.push([
             short(&loss.host).to_owned(),
             output::or_dash(own.vendor.as_ref()),
             own.model.to_string(),
             lost,
-        ];
-        rows.push((usual, [own.to_string()]));
+        ]);
     }
-    output::list(&HOSTS, rows, "no host of the group reports its CPU")?;
+    output::table(HOSTS, rows, "no host of the group reports its CPU");
     match (cpu, fault) {
         (Some(cpu), _) => output::message(format!("the baseline is {cpu}")),
         (None, Some(fault)) => {

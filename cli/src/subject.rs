@@ -201,7 +201,6 @@ pub(crate) fn columns(command: &str) -> Vec<&'static str> {
         "host check" => host::check::COLUMNS.all(),
         "aggregate list" => aggregate::COLUMNS.all(),
         "availability-zone list" => aggregate::ZONES.all(),
-        "cpu baseline" => cpu_model::HOSTS.all(),
         "cpu models" => cpu_model::MODELS.all(),
         "cluster services" => cluster::SERVICES.all(),
         "cluster revoked-certificates" => revocation::COLUMNS.all(),

@@ -192,6 +192,8 @@ fn is_absent(field: &FieldDescriptor) -> bool {
 fn fixed(message: &str, field: &str) -> Option<&'static str> {
     match (message.rsplit('.').next().unwrap_or_default(), field) {
         ("Mark", "kind") => Some("KIND_FAILED"),
+        // As a host reports it.
+        ("GuestCpu", "mode") => Some("MODE_CUSTOM"),
         (_, "cpu_policy") => Some("CPU_POLICY_MIXED"),
         _ => None,
     }
@@ -285,8 +287,8 @@ fn benign_text(message: &str, field: &str, round: usize) -> String {
         ("HostCell", "dedicated_cpus") => "2",
         ("HostCell", "cores") => "1-2",
         ("PmemNamespace", "path") => "/x",
-        // What is required is not disabled.
-        ("GuestCpu", "disabled_features") => "y",
+        // What is required is not disabled, and what is disabled is missing.
+        ("GuestCpu", "disabled_features") | ("CpuModel", "missing_features") => "y",
         (_, "pinned_cpus" | "emulator_cpus" | "floating_cpus" | "idle_cpus") => "1",
         ("ResourcesEntry" | "UsedEntry" | "CapacityEntry" | "InventoriesEntry", "key") => "VCPU",
         _ => "x",

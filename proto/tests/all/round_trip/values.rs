@@ -446,10 +446,13 @@ fn host_cpu() -> impl Strategy<Value = HostCpu> {
     let models = proptest::collection::btree_map(cpu_model(), features(), 0..3);
     (guest_cpu(), features(), models).prop_map(|(own, more, mut models)| {
         let all = own.required.union(&more);
-        let features = all
+        let features: BTreeSet<_> = all
             .filter(|f| !own.disabled.contains(*f))
             .cloned()
             .collect();
+        for lacking in models.values_mut() {
+            lacking.retain(|feature| !features.contains(feature));
+        }
         let host_model = GuestCpu {
             mode: CpuMode::Custom,
             ..own
