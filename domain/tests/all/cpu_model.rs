@@ -225,7 +225,26 @@ fn each_choice_gives_each_kind_of_host_its_cpu() {
         is_running: false,
     };
     let passed = format!("host-passthrough: {own}");
-    assert!(CpuMismatch::is_cause(CpuMismatch::NotReported.cause()));
+    let vendor = CpuVendor::new("Intel").unwrap();
+    for mismatch in [
+        CpuMismatch::NotReported,
+        CpuMismatch::UnknownModel(model("Old")),
+        CpuMismatch::Vendor {
+            requested: vendor,
+            actual: None,
+        },
+        CpuMismatch::Features {
+            missing: features(&["a"]),
+            model: model("Old"),
+            is_running: true,
+        },
+        CpuMismatch::Passthrough {
+            requested: model("Old"),
+            actual: model("Mid"),
+        },
+    ] {
+        assert!(CpuMismatch::is_cause(mismatch.cause()), "{mismatch}");
+    }
     for (demand, kvm, emulated, needs) in [
         (CpuDemand::HostDefault, Some(own), None, false),
         (CpuDemand::Unrecorded, None, None, false),

@@ -17,7 +17,7 @@ use crate::refusals::precondition;
 use crate::state::State;
 
 impl State {
-    /// Returns the hosts of a group that report their CPUs, in the order of their names.
+    /// Returns the hosts of a group that run guests and report their CPUs, in the order of their names.
     ///
     /// # Errors
     ///
@@ -41,10 +41,7 @@ impl State {
     /// Returns how many hosts of a group there are on which guests run.
     #[must_use]
     pub fn count_of_hosts(&self, scope: &BaselineScope) -> usize {
-        let hosts = self.hosts_of(scope);
-        hosts
-            .filter(|(_, view)| view.host.report.runs_guests())
-            .count()
+        self.hosts_of(scope).count()
     }
 
     fn hosts_of(&self, scope: &BaselineScope) -> impl Iterator<Item = (&HostName, &Arc<HostView>)> {
@@ -55,7 +52,9 @@ impl State {
         let is_in = move |name: &HostName| {
             aggregate.is_none_or(|a| a.is_some_and(|a| a.hosts.contains(name)))
         };
-        self.hosts.iter().filter(move |(name, _)| is_in(name))
+        let runs_guests = |view: &HostView| view.host.report.runs_guests();
+        let hosts = self.hosts.iter();
+        hosts.filter(move |(name, view)| is_in(name) && runs_guests(view))
     }
 
     /// Returns the best CPU that all hosts of a group can give which report theirs.
