@@ -161,7 +161,7 @@ const CSI_METHODS: &[&str] = &[
 ];
 
 /// Every method that begins or continues an operation, and so writes the operation, its VM, its claims
-/// and its migration.
+/// and its migration. What opens a console writes none of these, only what every change writes.
 const OPERATION_METHODS: &[&str] = &[
     "berth.operation.v1.OperationService/Advance",
     "berth.operation.v1.OperationService/CancelOperation",
@@ -177,6 +177,7 @@ const OPERATION_METHODS: &[&str] = &[
     "berth.scheduler.v1.MoveService/ScheduleMove",
     "berth.scheduler.v1.MoveService/ScheduleUnshelve",
     "berth.scheduler.v1.PowerService/BeginPower",
+    "berth.scheduler.v1.PowerService/OpenConsole",
     "berth.scheduler.v1.SchedulerService/BeginDelete",
     "berth.scheduler.v1.SchedulerService/ScheduleMigration",
     "berth.scheduler.v1.SchedulerService/ScheduleNext",

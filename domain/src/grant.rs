@@ -7,6 +7,8 @@
 //! Invariant: a grant is for one lease of one operation on one VM, for one conductor and for the
 //! hosts that the operation is about; whatever differs is refused with its own sentence.
 
+mod console;
+
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -14,6 +16,8 @@ use crate::agent::Fence;
 use crate::id::{ClusterId, Epoch, OperationId, TimeMs, VmUid};
 use crate::name::{HostName, ServiceName};
 use crate::refusal::{Code, Refusal};
+
+pub use console::{ConsoleGrant, PresentedConsole};
 
 /// How long a grant is valid. Long, as no grant can be renewed while there is no leader.
 pub const LIFETIME_MS: u64 = 24 * 60 * 60 * 1000;
@@ -172,32 +176,13 @@ impl Grant {
     }
 
     fn check_time(&self, call: &Presented<'_>) -> Result<(), Refusal> {
-        let Self {
-            issued_at,
-            expires_at,
-            ..
-        } = self;
-        let lifetime_ms = expires_at.0.checked_sub(issued_at.0);
-        if lifetime_ms.is_none_or(|lifetime_ms| lifetime_ms > LIFETIME_MS) {
-            return Err(invalid("its times are none that a scheduler gives"));
-        }
-        if issued_at.0 > call.now.0.saturating_add(SKEW_MS) {
-            return Err(invalid("it was made in the future").with_hint(
-                "repeat the call after the next heartbeat of the agent; if that fails too, and the \
-                 schedulers are older than the agent, compare the clocks",
-            ));
-        }
-        let is_late = |retired: TimeMs| issued_at.0 > retired.0.saturating_add(SKEW_MS);
-        if call.key_retired_at.is_some_and(is_late) {
-            return Err(invalid("it was made with a key that was replaced before"));
-        }
-        if call.now.0 > expires_at.0.saturating_add(SKEW_MS) {
-            let message = format!("the grant of operation {} has expired", self.operation);
-            return Err(refusal(EXPIRED, message)
-                .with("expired_ms", call.now.0 - expires_at.0)
-                .with_hint("renew the lease of the operation, and repeat the call"));
-        }
-        Ok(())
+        let times = Times {
+            issued_at: self.issued_at,
+            expires_at: self.expires_at,
+        };
+        let renewal = "renew the lease of the operation, and repeat the call";
+        let what = format!("the grant of operation {}", self.operation);
+        times.check(call.now, call.key_retired_at, &what, renewal)
     }
 
     fn same<T: PartialEq + fmt::Display>(
@@ -213,6 +198,49 @@ impl Grant {
             "the grant of operation {} is for another {what} than {called}",
             self.operation
         )))
+    }
+}
+
+/// When a grant was made, and until when it is valid.
+#[derive(Clone, Copy, Debug)]
+struct Times {
+    issued_at: TimeMs,
+    expires_at: TimeMs,
+}
+
+impl Times {
+    /// Checks them against the time of the cluster, and against when its key ceased to be used.
+    fn check(
+        self,
+        now: TimeMs,
+        key_retired_at: Option<TimeMs>,
+        what: &str,
+        renewal: &str,
+    ) -> Result<(), Refusal> {
+        let Self {
+            issued_at,
+            expires_at,
+        } = self;
+        let lifetime_ms = expires_at.0.checked_sub(issued_at.0);
+        if lifetime_ms.is_none_or(|lifetime_ms| lifetime_ms > LIFETIME_MS) {
+            return Err(invalid("its times are none that a scheduler gives"));
+        }
+        if issued_at.0 > now.0.saturating_add(SKEW_MS) {
+            return Err(invalid("it was made in the future").with_hint(
+                "repeat the call after the next heartbeat of the agent; if that fails too, and the \
+                 schedulers are older than the agent, compare the clocks",
+            ));
+        }
+        let is_late = |retired: TimeMs| issued_at.0 > retired.0.saturating_add(SKEW_MS);
+        if key_retired_at.is_some_and(is_late) {
+            return Err(invalid("it was made with a key that was replaced before"));
+        }
+        if now.0 > expires_at.0.saturating_add(SKEW_MS) {
+            return Err(refusal(EXPIRED, format!("{what} has expired"))
+                .with("expired_ms", now.0 - expires_at.0)
+                .with_hint(renewal));
+        }
+        Ok(())
     }
 }
 

@@ -131,6 +131,9 @@ impl ServiceVersion {
     /// a guest is started. An older agent starts it with another.
     pub const CPU_MODELS: Self = Self(4);
 
+    /// From here on users type on the consoles of guests.
+    pub const CONSOLE_INPUT: Self = Self(4);
+
     /// Returns the version of a number on the wire; without one it is the oldest.
     #[must_use]
     pub fn from_wire(number: u32) -> Self {
@@ -188,6 +191,8 @@ pub enum Feature {
     FirstBoot,
     /// A guest whose CPU is chosen or recorded.
     CpuModels,
+    /// Typing on the console of a guest.
+    ConsoleInput,
 }
 
 /// Who must be new enough for a feature.
@@ -205,7 +210,7 @@ pub enum Scope {
 
 impl Feature {
     /// All of them, in the order in which they are documented.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::NumaLiveMigration,
         Self::SocketPolicy,
         Self::MixedCpus,
@@ -223,6 +228,7 @@ impl Feature {
         Self::DeadMemberPolicy,
         Self::FirstBoot,
         Self::CpuModels,
+        Self::ConsoleInput,
     ];
 
     /// Returns what people call it.
@@ -245,6 +251,7 @@ impl Feature {
             Self::RestartPolicy => "restart policy of a VM",
             Self::DeadMemberPolicy => "policy of members that do not answer",
             Self::CpuModels => "CPU model of a guest",
+            Self::ConsoleInput => "typing on the console of a guest",
             Self::FirstBoot => "user-data, network configuration and SSH keys of a new guest",
         }
     }
@@ -269,6 +276,7 @@ impl Feature {
             Self::DeadMemberPolicy => ServiceVersion::DEAD_MEMBER_POLICY,
             Self::FirstBoot => ServiceVersion::FIRST_BOOT,
             Self::CpuModels => ServiceVersion::CPU_MODELS,
+            Self::ConsoleInput => ServiceVersion::CONSOLE_INPUT,
         }
     }
 
@@ -284,7 +292,8 @@ impl Feature {
             | Self::MixedCpus
             | Self::VmPower
             | Self::FirstBoot
-            | Self::CpuModels => Scope::Host,
+            | Self::CpuModels
+            | Self::ConsoleInput => Scope::Host,
             Self::SchedulingHints | Self::Projects => Scope::Conductor,
             Self::FinalizeUpgrade
             | Self::MemoryPolicy
@@ -373,6 +382,27 @@ impl fmt::Display for TooOld {
         let Self { feature, version } = self;
         let needed = feature.needs();
         write!(f, "service version {version}, {feature} needs {needed}")
+    }
+}
+
+impl TooOld {
+    /// Returns the refusal for the agent of a host.
+    #[must_use]
+    pub fn of_agent(self, host: &HostName) -> Refusal {
+        let Self { feature, version } = self;
+        let needed = feature.needs();
+        Refusal::new(
+            Code::FailedPrecondition,
+            TOO_OLD,
+            format!(
+                "the compute agent of host {host} is too old for {feature} (service version {version}, \
+                 needed {needed})"
+            ),
+        )
+        .with("host", host)
+        .with("version", version)
+        .with("needed_version", needed)
+        .with_hint(format!("upgrade the compute agent of host {host}"))
     }
 }
 

@@ -294,6 +294,7 @@ pub(super) const TABLE: &[Row] = &[
         &[
             ("BeginPower", C),
             ("UpdateRestartPolicy", O),
+            ("OpenConsole", C),
             ("GetDueRestarts", C | O | R),
         ],
     ),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use berth_domain::grant::Grant;
+use berth_domain::grant::{ConsoleGrant, Grant};
 use berth_domain::id::Epoch;
 use berth_domain::name::HostName;
 
@@ -49,6 +49,34 @@ impl TryFrom<v1::Grant> for Grant {
                 .collect::<Result<BTreeSet<_>, _>>()?,
             source: field::optional_name(&wire.source, "source")?,
             destination: field::optional_name(&wire.destination, "destination")?,
+            issued_at: field::time(wire.issue_time, "issue_time")?,
+            expires_at: field::time(wire.expire_time, "expire_time")?,
+        })
+    }
+}
+
+impl From<&ConsoleGrant> for v1::ConsoleGrant {
+    fn from(grant: &ConsoleGrant) -> Self {
+        Self {
+            cluster_id: grant.cluster.to_string(),
+            vm_uid: grant.vm.to_string(),
+            conductor: grant.conductor.resource_name(),
+            user: grant.user.clone(),
+            issue_time: Some(field::timestamp(grant.issued_at)),
+            expire_time: Some(field::timestamp(grant.expires_at)),
+        }
+    }
+}
+
+impl TryFrom<v1::ConsoleGrant> for ConsoleGrant {
+    type Error = Invalid;
+
+    fn try_from(wire: v1::ConsoleGrant) -> Result<Self, Invalid> {
+        Ok(Self {
+            cluster: field::uuid(&wire.cluster_id, "cluster_id")?,
+            vm: field::uuid(&wire.vm_uid, "vm_uid")?,
+            conductor: field::name(&wire.conductor, "conductor")?,
+            user: wire.user,
             issued_at: field::time(wire.issue_time, "issue_time")?,
             expires_at: field::time(wire.expire_time, "expire_time")?,
         })

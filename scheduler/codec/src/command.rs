@@ -370,6 +370,15 @@ fn write(command: &Command) -> envelope::Command {
             vm: vm.resource_name(),
             policy: Some(policy.into()),
         }),
+        Command::OpenConsole {
+            vm,
+            conductor,
+            take_over,
+        } => Wire::OpenConsole(v1::OpenConsole {
+            vm: vm.resource_name(),
+            conductor: conductor.resource_name(),
+            take_over: *take_over,
+        }),
         Command::BeginMigration {
             operation,
             migration,
@@ -838,6 +847,11 @@ fn read(wire: envelope::Command) -> Result<Command, Invalid> {
         Wire::SetRestartPolicy(wire) => Command::SetRestartPolicy {
             vm: field::name(&wire.vm, "vm")?,
             policy: field::required(wire.policy, "policy")?,
+        },
+        Wire::OpenConsole(wire) => Command::OpenConsole {
+            vm: field::name(&wire.vm, "vm")?,
+            conductor: field::name(&wire.conductor, "conductor")?,
+            take_over: wire.take_over,
         },
         Wire::BeginMigration(wire) => Command::BeginMigration {
             operation: field::name(&wire.operation, "operation")?,

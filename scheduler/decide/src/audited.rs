@@ -184,6 +184,19 @@ fn command_summary(command: &Command) -> Option<Summary<'_>> {
             host: None,
             text: describe_restart(policy),
         }),
+        Command::OpenConsole {
+            vm,
+            conductor,
+            take_over,
+        } => {
+            let how = if *take_over { " take_over" } else { "" };
+            Some(Summary {
+                method: "OpenConsole",
+                vm: Some(vm),
+                host: None,
+                text: format!("through={conductor}{how}"),
+            })
+        }
         Command::BeginDrain { host, spec, .. } => {
             let words = [
                 ("evacuate", spec.evacuate),

@@ -170,6 +170,7 @@ fn is_tried_first(command: &Command) -> bool {
         | Command::BeginShelve { .. }
         | Command::BeginPower { .. }
         | Command::SetRestartPolicy { .. }
+        | Command::OpenConsole { .. }
         | Command::TakeLease { .. }
         | Command::CancelOperation { .. }
         | Command::FenceHost { .. }

@@ -197,6 +197,7 @@ fn operation_of(command: &Command) -> Option<OperationId> {
 /// Returns the VM that a command is about.
 fn vm_of(command: &Command) -> Option<&VmName> {
     if let Command::SetRestartPolicy { vm, .. }
+    | Command::OpenConsole { vm, .. }
     | Command::BeginDelete { vm, .. }
     | Command::BeginPower { vm, .. }
     | Command::ConfirmResize { vm, .. }

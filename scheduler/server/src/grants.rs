@@ -5,8 +5,9 @@
 //!
 //! Invariant: a secret leaves this module as a command only. No response, log line or error holds it.
 
-use berth_domain::grant::{Grant, GrantKey, GrantSeed, LIFETIME_MS};
-use berth_domain::id::TimeMs;
+use berth_domain::grant::{ConsoleGrant, Grant, GrantKey, GrantSeed, LIFETIME_MS};
+use berth_domain::id::{TimeMs, VmUid};
+use berth_domain::name::ServiceName;
 use berth_domain::operation::Operation;
 use berth_domain::version::ServiceVersion;
 use berth_proto::convert::field;
@@ -50,6 +51,26 @@ pub(crate) fn signed(state: &State, operation: &Operation, now: TimeMs) -> Optio
     let key = signing_key(state, now)?;
     let grant = grant(state, operation, now)?;
     Some(sign(&key, &grant))
+}
+
+/// Returns the signed grant to type on the console of a guest; nothing where there is no key.
+pub(crate) fn signed_console(
+    state: &State,
+    vm: VmUid,
+    conductor: &ServiceName,
+    user: &str,
+    now: TimeMs,
+) -> Option<v1::SignedGrant> {
+    let key = signing_key(state, now)?;
+    let cluster = state.cluster()?;
+    let grant = ConsoleGrant::new(cluster, vm, conductor.clone(), user.to_owned(), now);
+    let grant = v1::ConsoleGrant::from(&grant).encode_to_vec();
+    let signature = pair(&key).sign(&[ConsoleGrant::PREFIX, &grant].concat());
+    Some(v1::SignedGrant {
+        grant: grant.into(),
+        key: key.number,
+        signature: signature.as_ref().to_vec().into(),
+    })
 }
 
 /// Returns what agents check grants with, by now in replicated time.

@@ -349,6 +349,15 @@ pub enum Command {
         /// When.
         policy: RestartPolicy,
     },
+    /// Records that a user types on the console of a guest. Only the audit has it.
+    OpenConsole {
+        /// The VM.
+        vm: VmName,
+        /// Who types for the user.
+        conductor: ServiceName,
+        /// Whether a session of another user is ended for it.
+        take_over: bool,
+    },
     /// Begins a migration together with its claim on the destination.
     BeginMigration {
         /// The operation.
@@ -684,6 +693,7 @@ impl Command {
             | Self::DeletePciAlias { .. }
             | Self::BeginBoot { .. }
             | Self::SetRestartPolicy { .. }
+            | Self::OpenConsole { .. }
             | Self::BeginMigration { .. }
             | Self::BeginDrain { .. }
             | Self::MoveDrained { .. }

@@ -635,6 +635,11 @@ fn command(world: &mut World, draw: &Draw) -> Option<Command> {
             group: some_group(pick[0]).name,
         }),
         97 if pick[3] < 96 => Some(restart::set(pick)),
+        97 if pick[3] < 176 => Some(Command::OpenConsole {
+            vm: vm_name(of(&VMS, pick[0])),
+            conductor: conductor(of(&["c1", "c2"], pick[1])),
+            take_over: pick[2] < 128,
+        }),
         97 => Some(aggregate_command(pick)),
         96 => Some(Command::SetPolicy(policy(world, pick))),
         _ => Some(Command::CreateFlavor(flavor(of(&VMS, pick[0]), 1, 64, &[]))),

@@ -191,7 +191,7 @@ fn kind_of_command(command: &Command) -> Kind {
         Command::BeginMove { .. } => Kind::Move,
         Command::BeginUnshelve { .. } => Kind::Unshelve,
         Command::MoveDrained { .. } => Kind::DrainedMove,
-        Command::BeginPower { .. } => Kind::Power,
+        Command::BeginPower { .. } | Command::OpenConsole { .. } => Kind::Power,
         Command::BeginDrain { .. }
         | Command::BeginDelete { .. }
         | Command::ConfirmResize { .. }

@@ -116,6 +116,7 @@ keyed! {
     "BeginDrain": scheduler::v1::BeginDrainRequest, carried(conductor, lease_ttl, moves);
     "BeginPower": scheduler::v1::BeginPowerRequest, carried(conductor, lease_ttl);
     "UpdateRestartPolicy": scheduler::v1::UpdateRestartPolicyRequest;
+    "OpenConsole": scheduler::v1::OpenConsoleRequest, carried(conductor);
     "ScheduleMove": scheduler::v1::ScheduleMoveRequest, carried(conductor, lease_ttl);
     "ScheduleUnshelve": scheduler::v1::ScheduleUnshelveRequest, carried(conductor, lease_ttl);
     "ConfirmResize": scheduler::v1::ConfirmResizeRequest, carried(conductor, lease_ttl);
@@ -246,6 +247,7 @@ mod tests {
         ("BeginDeleteRequest", &["vm"]),
         ("BeginDrainRequest", &["host", "spec"]),
         ("BeginPowerRequest", &["vm", "power", "by_policy"]),
+        ("OpenConsoleRequest", &["vm", "take_over"]),
         (
             "ScheduleMoveRequest",
             &[

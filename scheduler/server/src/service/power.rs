@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use berth_decide::Action;
 use berth_domain::id::OperationId;
-use berth_domain::name::VmName;
+use berth_domain::name::{ServiceName, VmName};
 use berth_domain::refusal::Refusal;
 use berth_domain::vm::{RestartPolicy, Vm};
 use berth_proto::convert::operation::{lease_request, read_power};
@@ -23,6 +23,7 @@ use super::context::Context;
 use super::keyed::open;
 use super::refusal;
 use super::scheduler::{Parts, operation_of};
+use crate::grants;
 
 /// How many restarts are listed at most.
 const RESTARTS_MAX: u32 = 256;
@@ -77,6 +78,38 @@ impl PowerService for PowerApi {
         let vm = vm.ok_or_else(|| to_status(&Refusal::not_found("vm", &name)))?;
         Ok(Response::new(v1::UpdateRestartPolicyResponse {
             vm: Some((&*vm).into()),
+        }))
+    }
+
+    async fn open_console(
+        &self,
+        request: Request<v1::OpenConsoleRequest>,
+    ) -> Result<Response<v1::OpenConsoleResponse>, Status> {
+        let (wire, caller) = open(request)?;
+        let name: VmName = field::name(&wire.vm, "vm")?;
+        let conductor: ServiceName = field::name(&wire.conductor, "conductor")?;
+        let action = Action::Plain(Command::OpenConsole {
+            vm: name.clone(),
+            conductor: conductor.clone(),
+            take_over: wire.take_over,
+        });
+        let (known, user) = (name.clone(), caller.principal.clone());
+        let granted = move |state: &State, _: &Reply| {
+            let vm = state.vm(&known).cloned()?;
+            let grant = grants::signed_console(state, vm.uid, &conductor, &user, state.time());
+            Some((vm, grant))
+        };
+        let request = caller.into_request(false, action);
+        let (done, granted) = self.0.submit_then(request, granted).await?;
+        if done.reply != Reply::None {
+            return Err(refusal::mismatch());
+        }
+        // It may have been deleted since a request that is repeated.
+        let granted = granted.ok_or_else(|| to_status(&Refusal::not_found("vm", &name)))?;
+        let (vm, grant) = granted;
+        Ok(Response::new(v1::OpenConsoleResponse {
+            vm: Some((&*vm).into()),
+            grant,
         }))
     }
 

@@ -166,6 +166,7 @@ fn what_is_admitted_is_read_by_every_member_that_may_be_there() {
                 "MoveDrained",
                 "RecordDrained",
                 "SetRestartPolicy",
+                "OpenConsole",
                 "ReportGuests",
                 "EndRecovery",
             ];

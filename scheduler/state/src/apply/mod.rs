@@ -18,6 +18,7 @@ mod catalog;
 mod claim;
 mod cluster;
 mod cold_move;
+mod console;
 mod delete;
 mod drain;
 mod erasure;
@@ -368,6 +369,7 @@ impl<J: Journal> Transaction<'_, J> {
                 true => self.restart_by_policy(*operation, vm, kind, lease),
             },
             Command::SetRestartPolicy { vm, policy } => self.set_restart_policy(vm, *policy),
+            Command::OpenConsole { vm, .. } => self.open_console(vm),
             Command::TakeLease { operation, lease } => self.take_lease(*operation, lease),
             Command::RenewLeases {
                 conductor,

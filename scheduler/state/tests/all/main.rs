@@ -44,6 +44,7 @@ mod batch;
 mod bounded;
 mod catalog;
 mod cold_moves;
+mod consoles;
 mod cpu_models;
 mod cpus;
 mod disk_moves;

@@ -268,6 +268,7 @@ fn commands_wait_for_the_end_of_the_recovery() {
         "MoveDrained",
         "NoteErasures",
         "NoteReality",
+        "OpenConsole",
         "RecordDrained",
         "RemoveHost",
         "TakeLease",

@@ -12,7 +12,7 @@ use berth_domain::flavor::{EXTRA_SPEC_LENGTH_MAX, EXTRA_SPECS_MAX};
 use berth_domain::host::{HostReport, Liveness};
 use berth_domain::id::{ClaimId, ClusterId, Epoch, Incarnation, MigrationId, OperationId, TimeMs};
 use berth_domain::image::{ImageProperties, PROPERTIES_MAX, PROPERTY_LENGTH_MAX};
-use berth_domain::name::{PmemName, RegionName, VmName, VolumeId};
+use berth_domain::name::{PmemName, RegionName, ServiceName, VmName, VolumeId};
 use berth_domain::operation::{DrainSpec, GuestPower, Kind, Mark, Operation, Step};
 use berth_domain::pmem::{Label, PmemNamespace};
 use berth_domain::policy::MigrationPolicy;
@@ -365,6 +365,14 @@ impl Attacker {
                 self.revert(is_long);
             }
             "BeginPower" => self.power(number, is_long),
+            "OpenConsole" => {
+                self.keep();
+                self.run(Command::OpenConsole {
+                    vm: vm_name(KEPT),
+                    conductor: ServiceName::new(&fresh).expect("a name"),
+                    take_over: is_long,
+                });
+            }
             "BeginDrain" | "MoveDrained" | "RecordDrained" => self.drain(method, is_long),
             "TakeLease" | "RenewLeases" | "CancelOperation" | "ForceCompleteOperation" => {
                 self.lease(method, &fresh, is_long);

@@ -31,7 +31,7 @@ const READS: [&str; 9] = [
     "Get", "List", "Find", "Plan", "Fit", "Verify", "Watch", "Wait", "Expect",
 ];
 
-const WRITES: [&str; 40] = [
+const WRITES: [&str; 41] = [
     "Add",
     "Advance",
     "Batch",
@@ -49,6 +49,7 @@ const WRITES: [&str; 40] = [
     "Import",
     "Join",
     "Move",
+    "Open",
     "Promote",
     "Put",
     "Record",

@@ -100,6 +100,7 @@ fn is_permitted(command: &Command) -> bool {
         | Command::RecordDrained { .. }
         | Command::BeginDelete { .. }
         | Command::BeginPower { .. }
+        | Command::OpenConsole { .. }
         | Command::BeginMove { .. }
         | Command::ConfirmResize { .. }
         | Command::BeginRevertResize { .. }
