@@ -45,8 +45,34 @@ pub struct Chunk {
     pub bytes: Vec<u8>,
 }
 
+/// What a guest's console is written to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConsoleLog {
+    /// Differs from that of every other log of hosts with the same storage.
+    pub id: String,
+    /// The offset at which the next byte will be.
+    pub end: u64,
+}
+
 /// The longest piece of console that one call returns.
 pub const CONSOLE_CHUNK_MAX: usize = 64 * 1024;
+
+/// The most bytes that one call types on a console.
+pub const CONSOLE_INPUT_MAX: usize = 4096;
+
+/// Types on the console of a guest, from [`Driver::console_open`] on. To drop it waits a moment for a
+/// guest that takes what was typed slowly.
+pub trait ConsoleInput: Send + Sync {
+    /// Types bytes, [`CONSOLE_INPUT_MAX`] at most.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Absent`] or [`Error::Refused`] when the guest is gone: some bytes may have been typed.
+    fn write(&mut self, bytes: &[u8]) -> Result<(), Error>;
+
+    /// Returns whether the guest can still hear it: not one that was started again.
+    fn is_open(&self) -> bool;
+}
 
 /// Erases namespaces of persistent memory of the machine that a hypervisor runs on: see
 /// [`Driver::erase`].
@@ -280,12 +306,20 @@ pub trait Driver: Send + Sync {
     /// [`Error::Absent`], or that the console cannot be read.
     fn console_read(&self, vm: VmUid, offset: u64) -> Result<Chunk, Error>;
 
-    /// Writes to the guest's console.
+    /// Returns what the guest's console is written to, and how far.
     ///
     /// # Errors
     ///
-    /// [`Error::Absent`], or that the console cannot be written.
-    fn console_write(&self, vm: VmUid, bytes: &[u8]) -> Result<(), Error>;
+    /// [`Error::Absent`], or that the console cannot be read.
+    fn console_log(&self, vm: VmUid) -> Result<ConsoleLog, Error>;
+
+    /// Opens the guest's console to type on it. A console has one line: what a second caller types
+    /// arrives when the first has dropped its own.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Absent`], or that the console cannot be typed on.
+    fn console_open(&self, vm: VmUid) -> Result<Box<dyn ConsoleInput>, Error>;
 
     /// Returns every domain that Berth did not make, and those whose record cannot be read.
     ///

@@ -34,5 +34,8 @@ pub use berth_driver_api::{
     Sending, Token, VolumeDevice,
 };
 pub use berth_driver_api::{domain, error, request};
-pub use driver::{Chunk, Driver, Eraser, Info, NoPmem};
+pub use driver::{
+    CONSOLE_CHUNK_MAX, CONSOLE_INPUT_MAX, Chunk, ConsoleInput, ConsoleLog, Driver, Eraser, Info,
+    NoPmem,
+};
 pub use perform::perform;

@@ -18,8 +18,8 @@ use berth_domain::topology::{HostCell, HostTopology};
 use berth_domain::transfer::DiskCopy;
 use berth_driver::disks::{DiskReader, DiskWriter};
 use berth_driver::{
-    Arrival, Chunk, DomainSpec, Draft, Driver, Ending, Error, Force, FreePages, Info, Known, Other,
-    Sending,
+    Arrival, Chunk, ConsoleInput, ConsoleLog, DomainSpec, Draft, Driver, Ending, Error, Force,
+    FreePages, Info, Known, Other, Sending,
 };
 
 /// Why a call for a guest is refused.
@@ -170,7 +170,11 @@ impl Driver for NoDriver {
         refused()
     }
 
-    fn console_write(&self, _: VmUid, _: &[u8]) -> Result<(), Error> {
+    fn console_log(&self, _: VmUid) -> Result<ConsoleLog, Error> {
+        refused()
+    }
+
+    fn console_open(&self, _: VmUid) -> Result<Box<dyn ConsoleInput>, Error> {
         refused()
     }
 

@@ -44,6 +44,8 @@ pub struct Pair<'a> {
     pub unreachable_uri: &'a str,
     /// Where nothing listens, in the network of this process; guests may be sent in another one.
     pub closed_uri: &'a str,
+    /// Whether this process reaches the consoles' sockets, which machines of a lab have to themselves.
+    pub can_type: bool,
     /// How long a guest may take to write to its console.
     pub patience: Duration,
 }
@@ -56,6 +58,9 @@ pub struct Pair<'a> {
 pub fn run(pair: &Pair<'_>) {
     an_unknown_guest_is_absent_and_taking_it_away_is_no_error(pair);
     a_guest_is_created_once_and_destroyed_once(pair);
+    if pair.can_type {
+        what_is_typed_arrives_from_one_connection_after_the_other(pair);
+    }
     a_refused_guest_leaves_nothing_behind(pair);
     a_transfer_to_nowhere_leaves_the_guest_running(pair);
     power::a_guest_is_stopped_and_started_on_what_it_has(pair);
@@ -84,12 +89,51 @@ pub fn an_unknown_guest_is_absent_and_taking_it_away_is_no_error(pair: &Pair<'_>
         assert_eq!(driver.force_complete(vm, Force::Pause), Ok(()));
         assert_eq!(driver.force_complete(vm, Force::PostCopy), Ok(()));
         assert_eq!(driver.console_read(vm, 0), Err(Error::Absent { vm }));
-        assert_eq!(driver.console_write(vm, b"x"), Err(Error::Absent { vm }));
+        assert_eq!(driver.console_log(vm), Err(Error::Absent { vm }));
+        assert_eq!(driver.console_open(vm).err(), Some(Error::Absent { vm }));
         let sent = driver.migrate(vm, pair.unreachable_uri, &(pair.guest)(0), &plain);
         assert_eq!(sent, Err(Error::Absent { vm }));
         assert!(!driver.free_pages().expect("a host has pages").is_empty());
         assert!(!driver.info().expect("a hypervisor").driver.is_empty());
     }
+}
+
+/// Holds that a guest hears what is typed in pieces, also from a connection that is opened as soon as the
+/// one before it is dropped, and that a connection to a guest that is gone ends.
+pub fn what_is_typed_arrives_from_one_connection_after_the_other(pair: &Pair<'_>) {
+    let guest = (pair.guest)(21);
+    let (driver, vm) = (pair.source, guest.uid);
+    driver.create(&guest).expect("it fits");
+    let mut from = wait_for_output(pair, driver, vm, 0);
+    let mut first_log = None;
+    for word in ["first", "second"] {
+        let mut input = driver.console_open(vm).expect("it has a console");
+        let (begin, rest) = word.split_at(2);
+        for piece in [begin, rest, "\n"] {
+            input.write(piece.as_bytes()).expect("it is typed");
+        }
+        assert!(input.is_open());
+        drop(input);
+        let mut text = String::new();
+        let heard = wait(pair.patience, || {
+            let chunk = driver.console_read(vm, from).expect("it has a console");
+            from = chunk.offset + chunk.bytes.len() as u64;
+            text.push_str(&String::from_utf8_lossy(&chunk.bytes));
+            text.contains(word)
+        });
+        assert!(heard, "the guest does not repeat {word:?}: {text}");
+        let log = driver.console_log(vm).expect("it has a console");
+        assert!(log.end >= from, "{log:?} ends before {from}");
+        assert_eq!(*first_log.get_or_insert(log.id.clone()), log.id);
+    }
+    let mut input = driver.console_open(vm).expect("it has a console");
+    driver.destroy(vm).expect("it is there");
+    assert!(driver.console_open(vm).is_err());
+    assert!(wait(pair.patience, || !input.is_open()));
+    // It is not that of the next guest of this name.
+    driver.create(&guest).expect("it fits");
+    assert!(!input.is_open() && input.write(b"x").is_err());
+    driver.destroy(vm).expect("it is there");
 }
 
 /// Holds that metadata and pins are kept, that a repetition has no effect, and that another claim

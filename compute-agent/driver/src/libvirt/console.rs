@@ -1,23 +1,25 @@
 //! A guest's console: a log that is read, and a socket that is typed on.
 
 use std::fs::File;
-use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::net::Shutdown;
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::driver::{CONSOLE_CHUNK_MAX, Chunk};
+use crate::driver::{CONSOLE_CHUNK_MAX, CONSOLE_INPUT_MAX, Chunk, ConsoleInput, ConsoleLog};
 use crate::error::Error;
 
-/// How long the connection is held after typing: the guest's serial port takes few bytes at a
-/// time, and what it has not taken is lost when the connection closes.
+/// How long the connection is held after typing: the guest's serial port takes few bytes at a time.
 const HOLD: Duration = Duration::from_millis(500);
 
 /// How long the guest may take for each byte.
 const BYTE_TIME: Duration = Duration::from_millis(2);
 
-/// The most that is typed in one call.
-const INPUT_MAX: usize = 4096;
+/// How often it is looked at whether a connection that is to close is closed already.
+const LOOK_PERIOD: Duration = Duration::from_millis(20);
 
 /// Reads the log. One that is shorter than `offset` was rotated (libvirt's log daemon does so
 /// after some megabytes), and is read from its begin.
@@ -40,35 +42,106 @@ pub(super) fn read(log: &Path, offset: u64) -> Result<Chunk, Error> {
     Ok(Chunk { offset, bytes })
 }
 
-/// Types on the socket.
-pub(super) fn write(socket: &Path, bytes: &[u8]) -> Result<(), Error> {
-    if bytes.len() > INPUT_MAX {
-        return Err(Error::refused(format!(
-            "at most {INPUT_MAX} bytes are typed at once"
-        )));
+/// Returns which file the log is, and where it ends.
+pub(super) fn log(log: &Path) -> Result<ConsoleLog, Error> {
+    match log.metadata() {
+        Ok(metadata) => Ok(ConsoleLog {
+            // The number of the device differs between hosts that share a file system.
+            id: format!("file {}", metadata.ino()),
+            end: metadata.len(),
+        }),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(ConsoleLog {
+            id: String::new(),
+            end: 0,
+        }),
+        Err(error) => Err(Error::refused(format!(
+            "{} cannot be read: {error}",
+            log.display()
+        ))),
     }
-    let broken = |error: std::io::Error| {
-        Error::refused(format!("{} cannot be typed on: {error}", socket.display()))
-    };
-    let mut stream = UnixStream::connect(socket).map_err(broken)?;
-    stream.set_write_timeout(Some(HOLD)).map_err(broken)?;
-    stream
-        .set_read_timeout(Some(Duration::from_millis(50)))
-        .map_err(broken)?;
-    stream.write_all(bytes).map_err(broken)?;
-    let typing = BYTE_TIME * u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-    let end = Instant::now() + HOLD + typing;
-    let mut heard = [0; 4096];
-    // What the guest writes meanwhile is in the log; here it only must not block the guest.
-    while Instant::now() < end {
-        match stream.read(&mut heard) {
-            Ok(0) => break,
-            Ok(_) => {}
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
-            Err(error) => return Err(broken(error)),
+}
+
+/// The connection to the socket. QEMU serves one at a time, and what it has not taken is lost when the
+/// connection closes.
+pub(super) struct Input {
+    socket: PathBuf,
+    stream: UnixStream,
+    drain: Option<JoinHandle<()>>,
+    /// When the guest will have taken everything.
+    taken_at: Instant,
+}
+
+impl Input {
+    /// Connects to the socket.
+    pub(super) fn open(socket: &Path) -> Result<Self, Error> {
+        let connect = || -> io::Result<(UnixStream, UnixStream)> {
+            let stream = UnixStream::connect(socket)?;
+            stream.set_write_timeout(Some(HOLD))?;
+            let output = stream.try_clone()?;
+            Ok((stream, output))
+        };
+        let (stream, output) = connect().map_err(|error| broken(socket, &error))?;
+        Ok(Self {
+            socket: socket.to_owned(),
+            stream,
+            drain: Some(thread::spawn(move || drain(output))),
+            taken_at: Instant::now(),
+        })
+    }
+}
+
+impl ConsoleInput for Input {
+    fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        if bytes.len() > CONSOLE_INPUT_MAX {
+            return Err(Error::refused(format!(
+                "at most {CONSOLE_INPUT_MAX} bytes are typed at once"
+            )));
+        }
+        let written = self.stream.write_all(bytes);
+        written.map_err(|error| broken(&self.socket, &error))?;
+        let taking = HOLD + BYTE_TIME * u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        self.taken_at = self.taken_at.max(Instant::now() + taking);
+        Ok(())
+    }
+
+    fn is_open(&self) -> bool {
+        // QEMU closes the connection when it ends.
+        self.drain
+            .as_ref()
+            .is_some_and(|drain| !drain.is_finished())
+    }
+}
+
+impl Drop for Input {
+    fn drop(&mut self) {
+        while Instant::now() < self.taken_at && self.is_open() {
+            thread::sleep(LOOK_PERIOD);
+        }
+        // It is closed in any case; this wakes the thread that reads.
+        let _ = self.stream.shutdown(Shutdown::Both);
+        if let Some(drain) = self.drain.take() {
+            // A panic of the thread was reported when it happened.
+            let _ = drain.join();
         }
     }
-    Ok(())
+}
+
+/// Reads what the guest writes until the connection ends. It is in the log; here it only must not
+/// block the guest.
+fn drain(mut output: UnixStream) {
+    let mut read = [0; 4096];
+    loop {
+        match output.read(&mut read) {
+            Ok(0) => return,
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(_) => return,
+        }
+    }
+}
+
+fn broken(socket: &Path, error: &io::Error) -> Error {
+    Error::refused(format!("{} cannot be typed on: {error}", socket.display()))
 }
 
 #[cfg(test)]
@@ -96,7 +169,7 @@ mod tests {
     fn typing_arrives_while_the_guest_writes() {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("console");
-        let absent = write(&socket, b"x").unwrap_err();
+        let absent = Input::open(&socket).err().unwrap();
         assert!(absent.to_string().contains("cannot be typed on"));
         let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
         std::thread::scope(|scope| {
@@ -107,9 +180,12 @@ mod tests {
                 stream.read_exact(&mut heard).unwrap();
                 heard
             });
-            write(&socket, b"ping\n").unwrap();
+            let mut input = Input::open(&socket).unwrap();
+            assert!(input.write(&[0; CONSOLE_INPUT_MAX + 1]).is_err());
+            input.write(b"pi").unwrap();
+            input.write(b"ng\n").unwrap();
+            drop(input);
             assert_eq!(&guest.join().unwrap(), b"ping\n");
         });
-        assert!(write(&socket, &[0; INPUT_MAX + 1]).is_err());
     }
 }

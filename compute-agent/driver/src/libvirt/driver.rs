@@ -39,7 +39,7 @@ use super::{
 use crate::arrivals::Arrival;
 use crate::disks::{DiskReader, DiskWriter};
 use crate::domain::{DomainSpec, Draft, Ending, Force, Known, Other, Sending};
-use crate::driver::{Chunk, Driver, Eraser, Info};
+use crate::driver::{Chunk, ConsoleInput, ConsoleLog, Driver, Eraser, Info};
 use crate::error::Error;
 use crate::image::Size;
 use crate::request::FreePages;
@@ -806,9 +806,15 @@ impl Driver for LibvirtDriver {
         console::read(&self.config.settings.console_log(vm), offset)
     }
 
-    fn console_write(&self, vm: VmUid, bytes: &[u8]) -> Result<(), Error> {
+    fn console_log(&self, vm: VmUid) -> Result<ConsoleLog, Error> {
         self.find(vm)?.ok_or(Error::Absent { vm })?;
-        console::write(&self.config.settings.console_socket(vm), bytes)
+        console::log(&self.config.settings.console_log(vm))
+    }
+
+    fn console_open(&self, vm: VmUid) -> Result<Box<dyn ConsoleInput>, Error> {
+        self.find(vm)?.ok_or(Error::Absent { vm })?;
+        let input = console::Input::open(&self.config.settings.console_socket(vm))?;
+        Ok(Box::new(input))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The console of a simulated guest: it counts, one line at a time, and echoes what is typed.
+//! The console of a simulated guest: it counts, one line at a time, and repeats each line that is typed.
 //!
 //! The count goes on across a migration, so that a reader can distinguish a guest that moved from one
 //! that was started again.
@@ -8,7 +8,7 @@
 use berth_domain::id::TimeMs;
 use serde::{Deserialize, Serialize};
 
-use crate::driver::{CONSOLE_CHUNK_MAX, Chunk};
+use crate::driver::{CONSOLE_CHUNK_MAX, Chunk, ConsoleLog};
 
 /// How much output is kept.
 const KEPT_MAX: usize = 64 * 1024;
@@ -22,6 +22,9 @@ const LINES_MAX: u64 = (KEPT_MAX as u64) / LINE_LENGTH;
 /// The length of a line, `count 0000000042` and its end.
 const LINE_LENGTH: u64 = 17;
 
+/// The longest line that is repeated; what is typed beyond it is lost.
+const TYPED_MAX: usize = 256;
+
 /// A console.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Console {
@@ -31,17 +34,25 @@ pub struct Console {
     count: u64,
     /// When the next line is due; absent while the guest stands still.
     next_at: Option<TimeMs>,
+    /// What was typed of a line that has no end yet.
+    #[serde(default)]
+    typed: String,
+    /// Which log it is.
+    #[serde(default)]
+    log: String,
 }
 
 impl Console {
-    /// Returns the console of a guest that starts now.
+    /// Returns the console of a guest that starts now; `number` differs for each that its host starts.
     #[must_use]
-    pub fn start(now: TimeMs) -> Self {
+    pub fn start(now: TimeMs, number: u64) -> Self {
         let mut console = Self {
             offset: 0,
             kept: String::new(),
             count: 0,
             next_at: None,
+            typed: String::new(),
+            log: format!("since {}, {number}", now.0),
         };
         console.write("guest is up\n");
         console.resume(now);
@@ -59,18 +70,41 @@ impl Console {
         self.next_at = Some(TimeMs(now.0 + LINE_MS));
     }
 
-    /// Types a text; the guest echoes it in brackets.
+    /// Types a text. The guest repeats it in brackets, line by line; one that stands still hears nothing.
     pub fn input(&mut self, now: TimeMs, text: &str) {
         self.run_to(now);
-        if self.next_at.is_some() {
-            self.write(&format!("[{}]\n", text.trim_end_matches('\n')));
+        if self.next_at.is_none() {
+            return;
         }
+        for typed in text.chars() {
+            match typed {
+                '\n' | '\r' => {
+                    let line = std::mem::take(&mut self.typed);
+                    self.write(&format!("[{line}]\n"));
+                }
+                _ if self.typed.len() < TYPED_MAX => self.typed.push(typed),
+                _ => {}
+            }
+        }
+    }
+
+    /// Returns its log: one of its own from each start on, which the guest takes along.
+    pub fn log(&mut self, now: TimeMs) -> ConsoleLog {
+        ConsoleLog {
+            id: self.log.clone(),
+            end: self.end(now),
+        }
+    }
+
+    /// Returns the offset of what is written next.
+    fn end(&mut self, now: TimeMs) -> u64 {
+        self.run_to(now);
+        self.offset + self.kept.len() as u64
     }
 
     /// Returns what was written from `offset` on.
     pub fn read(&mut self, now: TimeMs, offset: u64) -> Chunk {
-        self.run_to(now);
-        let end = self.offset + self.kept.len() as u64;
+        let end = self.end(now);
         let from = offset.clamp(self.offset, end);
         let start = usize::try_from(from - self.offset).expect("within what is kept");
         let bytes = &self.kept.as_bytes()[start..];
@@ -125,7 +159,7 @@ mod tests {
 
     #[test]
     fn it_counts_stands_still_and_goes_on() {
-        let mut console = Console::start(TimeMs(0));
+        let mut console = Console::start(TimeMs(0), 0);
         let chunk = console.read(TimeMs(250), 0);
         let text = String::from_utf8(chunk.bytes).unwrap();
         assert_eq!(text, "guest is up\ncount 0000000001\ncount 0000000002\n");
@@ -133,7 +167,8 @@ mod tests {
         console.input(TimeMs(320), "lost");
         assert_eq!(console.count(), 3);
         console.resume(TimeMs(5000));
-        console.input(TimeMs(5150), "hello\n");
+        console.input(TimeMs(5150), "hel");
+        console.input(TimeMs(5150), "lo\n");
         let rest = console.read(TimeMs(5150), text.len() as u64);
         assert_eq!(rest.offset, text.len() as u64);
         assert_eq!(rest.bytes, b"count 0000000003\ncount 0000000004\n[hello]\n");
@@ -141,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_long_silence_is_bounded_and_offsets_stay_true() {
-        let mut console = Console::start(TimeMs(0));
+        let mut console = Console::start(TimeMs(0), 0);
         let chunk = console.read(TimeMs(100_000_000), 0);
         assert_eq!(console.count(), 1_000_000);
         assert!(chunk.offset > 0 && chunk.bytes.len() <= KEPT_MAX);

@@ -32,7 +32,7 @@ use super::story::Story;
 use crate::arrivals::{Arrival, Arrivals};
 use crate::disks::{self, DiskReader, DiskWriter, Hooks};
 use crate::domain::{DomainSpec, Draft, Ending, Force, Known, Other, Sending};
-use crate::driver::{Chunk, Driver, Info};
+use crate::driver::{Chunk, ConsoleInput, ConsoleLog, Driver, Info};
 use crate::error::Error;
 use crate::request::FreePages;
 
@@ -237,6 +237,31 @@ impl SimDriver {
     }
 }
 
+/// Types on the console of a guest.
+struct Input {
+    shared: Arc<Shared>,
+    vm: VmUid,
+    /// That of the guest that it was opened for.
+    log: String,
+}
+
+impl ConsoleInput for Input {
+    fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        let (vm, text) = (self.vm, String::from_utf8_lossy(bytes));
+        if !self.is_open() {
+            return Err(Error::Absent { vm });
+        }
+        self.shared
+            .change(|host| host.console(vm).map(|console| console.input(now(), &text)))
+    }
+
+    fn is_open(&self) -> bool {
+        let mut state = self.shared.lock();
+        let console = state.host.console(self.vm);
+        console.is_ok_and(|console| console.log(now()).id == self.log)
+    }
+}
+
 impl Drop for SimDriver {
     fn drop(&mut self) {
         self.close();
@@ -413,10 +438,15 @@ impl Driver for SimDriver {
         Ok(state.host.console(vm)?.read(now(), offset))
     }
 
-    fn console_write(&self, vm: VmUid, bytes: &[u8]) -> Result<(), Error> {
-        let text = String::from_utf8_lossy(bytes).into_owned();
-        self.shared
-            .change(|host| host.console(vm).map(|c| c.input(now(), &text)))
+    fn console_log(&self, vm: VmUid) -> Result<ConsoleLog, Error> {
+        let mut state = self.shared.lock();
+        Ok(state.host.console(vm)?.log(now()))
+    }
+
+    fn console_open(&self, vm: VmUid) -> Result<Box<dyn ConsoleInput>, Error> {
+        let log = self.console_log(vm)?.id;
+        let shared = self.shared.clone();
+        Ok(Box::new(Input { shared, vm, log }))
     }
 
     fn others(&self) -> Result<Vec<Other>, Error> {

@@ -117,6 +117,8 @@ pub struct Host {
     pub(super) machine: Machine,
     /// What it offers to guests as a CPU; nothing: it does not matter to them.
     cpu: Option<HostCpu>,
+    /// How many guests were started here.
+    started: u64,
 }
 
 impl Host {
@@ -138,6 +140,7 @@ impl Host {
             foreign_pages: BTreeMap::new(),
             machine: Machine::default(),
             cpu: None,
+            started: 0,
         }
     }
 
@@ -244,7 +247,8 @@ impl Host {
         self.check_cpu(spec)?;
         self.check_volumes(spec)?;
         self.pmem.write(spec)?;
-        self.insert(spec, Phase::Running, Console::start(now));
+        let console = self.new_console(now);
+        self.insert(spec, Phase::Running, console);
         Ok(())
     }
 
@@ -359,7 +363,7 @@ impl Host {
         }
         self.check_capacity(spec)?;
         self.check_cpu(spec)?;
-        let mut console = Console::start(now);
+        let mut console = self.new_console(now);
         console.pause(now);
         self.insert(spec, Phase::Prepared, console);
         Ok(())
@@ -571,6 +575,11 @@ impl Host {
     pub fn console(&mut self, vm: VmUid) -> Result<&mut Console, Error> {
         let domain = self.domains.get_mut(&vm).ok_or(Error::Absent { vm })?;
         Ok(&mut domain.console)
+    }
+
+    fn new_console(&mut self, now: TimeMs) -> Console {
+        self.started += 1;
+        Console::start(now, self.started)
     }
 
     fn insert(&mut self, spec: &DomainSpec, phase: Phase, console: Console) {

@@ -72,6 +72,7 @@ fn it_conforms() {
         crash_at_destination: Some(&|vm| destination.crash(vm)),
         unreachable_uri: "sim+tcp://127.0.0.1:1",
         closed_uri: "sim+tcp://127.0.0.1:1",
+        can_type: true,
         patience: Duration::from_secs(20),
     });
 }
@@ -97,6 +98,7 @@ fn a_guest_that_cannot_be_encrypted_stays_where_it_is() {
             crash_at_destination: None,
             unreachable_uri: "sim+tcp://127.0.0.1:1",
             closed_uri: "sim+tcp://127.0.0.1:1",
+            can_type: true,
             patience: Duration::from_secs(20),
         };
         encryption::a_guest_that_cannot_be_encrypted_stays(&pair, &unable);

@@ -206,6 +206,7 @@ pub(crate) fn a_guest_stays_where_qemu_has_no_valid_certificate() {
         crash_at_destination: None,
         unreachable_uri: "qemu+tcp://10.0.0.99/system",
         closed_uri: "qemu+tcp://127.0.0.1:1/system",
+        can_type: false,
         patience: PATIENCE,
     };
     for (unable, side) in [(0, "client"), (1, "server")] {
