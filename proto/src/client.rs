@@ -20,6 +20,7 @@ pub mod revoked;
 mod route;
 mod server_url;
 pub mod stored;
+pub mod typed;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;

@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
 use berth_domain::agent::Fence;
-use berth_domain::grant::{self, Grant, KEYS_MAX, Presented};
-use berth_domain::id::{ClusterId, TimeMs};
+use berth_domain::grant::{self, ConsoleGrant, Grant, KEYS_MAX, Presented, PresentedConsole};
+use berth_domain::id::{ClusterId, TimeMs, VmUid};
 use berth_domain::name::HostName;
 use berth_domain::refusal::{Code, Refusal};
 use berth_proto::convert::{Invalid, field};
@@ -178,6 +178,36 @@ impl Grants {
         grant.check_reader(&self.host, is_agent_of)
     }
 
+    /// Checks that the caller may type on the console of a guest, and returns the user for whom it does;
+    /// nothing where no grant is required.
+    ///
+    /// # Errors
+    ///
+    /// Why it may not.
+    pub(crate) fn check_console(
+        &self,
+        vm: VmUid,
+        signed: Option<&v1::SignedGrant>,
+        caller: Option<&Identity>,
+        wall: TimeMs,
+    ) -> Result<Option<String>, Refusal> {
+        let Some(signature) = self.signature(signed, ConsoleGrant::PREFIX)? else {
+            return Ok(None);
+        };
+        let granted = v1::ConsoleGrant::decode(signature.grant);
+        let granted = granted.map_err(|_| grant::invalid("it cannot be read"))?;
+        let granted = ConsoleGrant::try_from(granted);
+        let granted = granted.map_err(|why| grant::invalid(&why.to_string()))?;
+        granted.check(&PresentedConsole {
+            cluster: signature.cluster,
+            vm,
+            caller: caller.map(|caller| caller.name.as_str()),
+            now: self.now(wall),
+            key_retired_at: signature.key_retired_at,
+        })?;
+        Ok(Some(granted.user))
+    }
+
     /// Returns the grant of a call, which is valid here; nothing where none is required.
     fn granted(
         &self,
@@ -185,6 +215,28 @@ impl Grants {
         signed: Option<&v1::SignedGrant>,
         wall: TimeMs,
     ) -> Result<Option<Grant>, Refusal> {
+        let Some(signature) = self.signature(signed, b"")? else {
+            return Ok(None);
+        };
+        let granted = v1::Grant::decode(signature.grant);
+        let granted = granted.map_err(|_| grant::invalid("it cannot be read"))?;
+        let granted = Grant::try_from(granted).map_err(|why| grant::invalid(&why.to_string()))?;
+        granted.check(&Presented {
+            cluster: signature.cluster,
+            host: &self.host,
+            fence,
+            now: self.now(wall),
+            key_retired_at: signature.key_retired_at,
+        })?;
+        Ok(Some(granted))
+    }
+
+    /// Checks the signature over `prefix` and the encoded grant; nothing where no grant is required.
+    fn signature(
+        &self,
+        signed: Option<&v1::SignedGrant>,
+        prefix: &[u8],
+    ) -> Result<Option<Signature>, Refusal> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         let terms = match &*known {
             Known::NotRequired => return Ok(None),
@@ -203,20 +255,21 @@ impl Grants {
                 .with_hint("renew the lease of the operation, and repeat the call")
         })?;
         UnparsedPublicKey::new(&ED25519, &key.public)
-            .verify(&signed.grant, &signed.signature)
+            .verify(&[prefix, &signed.grant].concat(), &signed.signature)
             .map_err(|_| grant::invalid("its signature does not match"))?;
-        let granted = v1::Grant::decode(signed.grant.clone());
-        let granted = granted.map_err(|_| grant::invalid("it cannot be read"))?;
-        let granted = Grant::try_from(granted).map_err(|why| grant::invalid(&why.to_string()))?;
-        granted.check(&Presented {
+        Ok(Some(Signature {
+            grant: signed.grant.clone(),
             cluster: terms.cluster,
-            host: &self.host,
-            fence,
-            now: self.now(wall),
             key_retired_at: key.retired_at,
-        })?;
-        Ok(Some(granted))
+        }))
     }
+}
+
+/// A grant that a scheduler of the cluster signed, not read yet.
+struct Signature {
+    grant: Bytes,
+    cluster: ClusterId,
+    key_retired_at: Option<TimeMs>,
 }
 
 fn read(wire: v1::GrantTerms) -> Result<Known, Invalid> {

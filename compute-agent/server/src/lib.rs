@@ -14,6 +14,8 @@
 //! | `spans` | the spans of driver requests |
 //! | `transfers` | waiters for the end of a transfer |
 //! | `service` | what conductors call |
+//! | `console` | the serial consoles of guests, read and typed on |
+//! | `driver_error` | what a client is answered when the driver fails |
 //! | `host_check` | what is right and wrong with this host, and whether it reaches others |
 //! | `grants` | whether the scheduler granted a call |
 //! | `disks` | the disks of guests that are off, fetched from and served to other agents |
@@ -35,7 +37,9 @@
 //! beside their sockets.
 
 pub mod config;
+mod console;
 mod disks;
+mod driver_error;
 pub mod error;
 pub mod flags;
 mod grants;

@@ -32,6 +32,7 @@ use tonic::service::Routes;
 use uuid::Uuid;
 
 use crate::config::{Config, DriverKind, Valid};
+use crate::console::Consoles;
 use crate::disks::{Fetches, Readers};
 use crate::error::Error;
 use crate::grants::Grants;
@@ -293,6 +294,12 @@ impl ComputeAgent {
         };
         let sampling = self.sampler;
         let sampling = sampling.map(|sampler| tokio::spawn(sampler.run(stopping.clone())));
+        let consoles = Consoles::new(
+            self.facts.clone(),
+            self.driver.clone(),
+            self.grants.clone(),
+            stopping.clone(),
+        );
         let api = AgentApi {
             core,
             facts: self.facts.clone(),
@@ -302,6 +309,7 @@ impl ComputeAgent {
             readers,
             grants: self.grants,
             checks: self.checks,
+            consoles,
         };
         let certificates = self.tls.clone();
         let certificates = certificates.map(|tls| tokio::spawn(tls.follow(stopping.clone())));

@@ -15,7 +15,8 @@ use berth_process::access::{self, audit};
 use berth_process::wall_clock_ms;
 use berth_proto::agent::v1::compute_agent_service_server::ComputeAgentService;
 use berth_proto::agent::v1::{
-    AbortLiveMigrationRequest, AbortLiveMigrationResponse, CheckCanLiveMigrateDestinationRequest,
+    AbortLiveMigrationRequest, AbortLiveMigrationResponse, AttachConsoleRequest,
+    AttachConsoleResponse, CheckCanLiveMigrateDestinationRequest,
     CheckCanLiveMigrateDestinationResponse, CheckCanLiveMigrateSourceRequest,
     CheckCanLiveMigrateSourceResponse, CheckHostRequest, CheckHostResponse, CopyDiskRequest,
     CopyDiskResponse, DestroyVmRequest, DestroyVmResponse, Domain, DropDisksRequest,
@@ -40,25 +41,21 @@ use berth_tls::Identity;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, Streaming};
 
+use crate::console::Consoles;
 use crate::disks::{self, Fetches, Readers};
+use crate::driver_error::refusal;
 use crate::grants::Grants;
 use crate::host_check::{self, Checks};
 use crate::no_driver;
 use crate::shell::Handle;
-
-/// How often a console that is followed is looked at.
-const FOLLOW_PERIOD: Duration = Duration::from_millis(100);
 
 /// Default wait for the end of a transfer.
 const WAIT_MS: u64 = 10_000;
 
 /// How long at most.
 const WAIT_MS_MAX: u64 = 60_000;
-
-/// How many pieces of a console may be on their way to a reader.
-const AHEAD_MAX: usize = 4;
 
 /// The service.
 pub(crate) struct AgentApi {
@@ -70,6 +67,7 @@ pub(crate) struct AgentApi {
     pub(crate) readers: Readers,
     pub(crate) grants: Grants,
     pub(crate) checks: Checks,
+    pub(crate) consoles: Consoles,
 }
 
 type Answered<T> = Result<Response<T>, Status>;
@@ -155,29 +153,6 @@ fn line(caller: Option<&Identity>, method: &str, fence: &Fence) -> audit::Line {
         vm: fence.vm.to_string(),
         operation: fence.operation.to_string(),
     }
-}
-
-fn refusal(error: &Error) -> Refusal {
-    let (code, reason) = match error {
-        Error::Absent { .. } => (Code::NotFound, "GUEST_NOT_FOUND"),
-        Error::StorageShared { .. } => (Code::FailedPrecondition, "STORAGE_SHARED"),
-        Error::SourceGone { .. } => (Code::Unavailable, "DISK_SOURCE_UNREACHABLE"),
-        Error::Unreachable { .. } => (Code::Unavailable, "HYPERVISOR_UNREACHABLE"),
-        Error::TimedOut { .. } => (Code::DeadlineExceeded, "HYPERVISOR_TIMED_OUT"),
-        Error::Exists { .. }
-        | Error::WrongState { .. }
-        | Error::Refused { .. }
-        | Error::DiskMissing { .. }
-        | Error::SeedMissing { .. }
-        | Error::ImageExists { .. }
-        | Error::ImageRefused { .. }
-        | Error::NoSpace { .. }
-        | Error::Overdue { .. }
-        | Error::VolumeInUse { .. }
-        | Error::VolumeUnusable { .. }
-        | Error::Aborted { .. } => (Code::Internal, "HYPERVISOR_REFUSED"),
-    };
-    Refusal::new(code, reason, error.to_string())
 }
 
 #[tonic::async_trait]
@@ -424,60 +399,19 @@ impl ComputeAgentService for AgentApi {
         request: Request<ReadConsoleRequest>,
     ) -> Answered<Self::ReadConsoleStream> {
         self.examine_driver()?;
-        let request = request.into_inner();
-        let vm: VmUid = field::uuid(&request.vm_uid, "vm_uid")?;
-        // Queried once before the stream begins, so that an unknown guest is an error of the call.
-        self.call_driver(move |driver| driver.console_read(vm, request.offset))
-            .await?;
-        let (sender, receiver) = mpsc::channel(AHEAD_MAX);
-        let (driver, stopping) = (self.driver.clone(), self.stopping.clone());
-        tokio::spawn(async move {
-            tokio::select! {
-                () = read_console(driver, vm, request.offset, request.follow, &sender) => {}
-                () = stopping.cancelled() => {}
-            }
-        });
-        Ok(Response::new(ReceiverStream::new(receiver)))
+        Ok(Response::new(
+            self.consoles.read(request.into_inner()).await?,
+        ))
     }
-}
 
-/// Sends a console piece by piece, until its end or, when it is followed, until the guest is gone
-/// or the client has disconnected.
-async fn read_console(
-    driver: Arc<dyn Driver>,
-    vm: VmUid,
-    mut offset: u64,
-    follow: bool,
-    reader: &mpsc::Sender<Result<ReadConsoleResponse, Status>>,
-) {
-    loop {
-        let console_driver = driver.clone();
-        let read =
-            tokio::task::spawn_blocking(move || console_driver.console_read(vm, offset)).await;
-        let chunk = match read {
-            Ok(Ok(chunk)) => chunk,
-            Ok(Err(Error::Absent { .. })) | Err(_) => return,
-            Ok(Err(error)) => {
-                let _ = reader.send(Err(to_status(&refusal(&error)))).await;
-                return;
-            }
-        };
-        let is_end = chunk.bytes.is_empty();
-        // An offset beyond the end stays: the rest is yet to be written.
-        if !is_end {
-            offset = chunk.offset + chunk.bytes.len() as u64;
-            let piece = ReadConsoleResponse {
-                data: chunk.bytes.into(),
-                next_offset: offset,
-            };
-            if reader.send(Ok(piece)).await.is_err() {
-                return;
-            }
-        } else if !follow || reader.is_closed() {
-            return;
-        } else {
-            tokio::time::sleep(FOLLOW_PERIOD).await;
-        }
+    type AttachConsoleStream = ReceiverStream<Result<AttachConsoleResponse, Status>>;
+
+    async fn attach_console(
+        &self,
+        request: Request<Streaming<AttachConsoleRequest>>,
+    ) -> Answered<Self::AttachConsoleStream> {
+        self.examine_driver()?;
+        Ok(Response::new(self.consoles.attach(request).await?))
     }
 }
 

@@ -53,6 +53,7 @@ pub(super) const TABLE: &[Row] = &[
             ("RollbackLiveMigrationAtDestination", C),
             ("PostLiveMigrationAtSource", C),
             ("ReadConsole", C),
+            ("AttachConsole", C),
             ("StopVm", C),
             ("StartVm", C),
             ("SettleVm", C),

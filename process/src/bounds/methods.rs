@@ -7,6 +7,7 @@ use super::table::Resource;
 
 /// What last until their client ends them, or for as long as it says.
 pub const WATCHES: &[&str] = &[
+    "berth.agent.v1.ComputeAgentService/AttachConsole",
     "berth.agent.v1.ComputeAgentService/ReadConsole",
     "berth.agent.v1.ComputeAgentService/WaitTransfer",
     "berth.conductor.v1.ConductorService/DrainHost",
@@ -40,6 +41,7 @@ pub const SEARCHES: &[&str] = &[
 
 /// Whose clients send more than one message, for as long as they like.
 pub const CLIENT_STREAMS: &[&str] = &[
+    "berth.agent.v1.ComputeAgentService/AttachConsole",
     "berth.raft.v1.RaftService/Exchange",
     "berth.raft.v1.RaftService/InstallSnapshot",
     "grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
@@ -66,9 +68,15 @@ pub fn is_client_stream(method: &str) -> bool {
 /// What members send each other: a batch of the log.
 const FRAME_BYTES_MAX: u64 = 64 << 20;
 
+/// What users type: far more than the servers of consoles accept.
+const CONSOLE_BYTES_MAX: u64 = 64 << 10;
+
 /// Returns the longest message of a method whose messages have a limit of their own.
 #[must_use]
 pub fn message_bytes_max(method: &str) -> Option<u64> {
     let is_of_members = method.starts_with("berth.raft.v1.");
-    is_of_members.then_some(FRAME_BYTES_MAX)
+    let is_console = method.ends_with("/AttachConsole");
+    is_of_members
+        .then_some(FRAME_BYTES_MAX)
+        .or(is_console.then_some(CONSOLE_BYTES_MAX))
 }

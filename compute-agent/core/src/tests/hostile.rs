@@ -45,8 +45,8 @@ fn reach(method: &str, rig: &Rig, guest: &Guest) -> Option<Reach> {
     let (vm, spec) = (guest.vm.clone(), guest.spec.clone());
     let image = "new".to_owned();
     let call = match method {
-        "GetAgentInfo" | "ListDomains" | "ReadConsole" | "GetTransfer" | "WaitTransfer"
-        | "CheckHost" => return Some(Reach::Driver),
+        "GetAgentInfo" | "ListDomains" | "ReadConsole" | "AttachConsole" | "GetTransfer"
+        | "WaitTransfer" | "CheckHost" => return Some(Reach::Driver),
         "ReadDisks" => return Some(Reach::Read),
         "SpawnVm" => guest.spawn_call(&h1, on()),
         "DestroyVm" => Call::DestroyVm,
