@@ -164,6 +164,8 @@ def _services(described) -> Iterator[Service]:  # type: ignore[no-untyped-def]
                     comments.get((6, index, 2, at), ""),
                 )
                 for at, method in enumerate(service.method)
+                # What sends a stream is a session of a person: `berth vm console`.
+                if not method.client_streaming
             ]
             module = file.name.removesuffix(".proto").removeprefix("berth/").replace("/", ".")
             yield name, f"berth_client.proto.{module}_pb2", comments.get((6, index), ""), methods

@@ -9,12 +9,13 @@ use berth_domain::name::{HostName, VmName};
 use berth_domain::operation::Operation;
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::version::Feature;
+use berth_process::access;
 use berth_proto::conductor::v1::conductor_service_server::ConductorService;
 use berth_proto::conductor::v1::{
-    AbortMigrationRequest, AbortMigrationResponse, CheckHostsRequest, CheckHostsResponse,
-    ConfirmResizeRequest, ConfirmResizeResponse, CreateVmRequest, CreateVmResponse,
-    DeleteVmRequest, DeleteVmResponse, DrainHostRequest, EvacuateVmRequest, EvacuateVmResponse,
-    FenceHostRequest, FenceHostResponse, ForceCompleteMigrationRequest,
+    AbortMigrationRequest, AbortMigrationResponse, AttachConsoleRequest, CheckHostsRequest,
+    CheckHostsResponse, ConfirmResizeRequest, ConfirmResizeResponse, CreateVmRequest,
+    CreateVmResponse, DeleteVmRequest, DeleteVmResponse, DrainHostRequest, EvacuateVmRequest,
+    EvacuateVmResponse, FenceHostRequest, FenceHostResponse, ForceCompleteMigrationRequest,
     ForceCompleteMigrationResponse, GetServiceInfoRequest, GetServiceInfoResponse,
     MigrateVmRequest, MigrateVmResponse, ReadConsoleRequest, RebootVmRequest, RebootVmResponse,
     RebuildVmRequest, RebuildVmResponse, ResizeVmRequest, ResizeVmResponse, RevertResizeRequest,
@@ -30,7 +31,7 @@ use berth_proto::scheduler::v1::{
 use berth_proto::{operation, scheduler, status};
 use berth_traces::{current, within};
 use tokio_util::sync::CancellationToken;
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, Streaming};
 
 use crate::console::{self, Console};
 use crate::driver::Tools;
@@ -410,6 +411,19 @@ impl ConductorService for ConductorApi {
         let stopping = api.stopping.clone();
         let console = console::open(&api.tools, &vm, request, stopping).await?;
         Ok(Response::new(console))
+    }
+
+    type AttachConsoleStream = console::Session;
+
+    async fn attach_console(
+        &self,
+        request: Request<Streaming<AttachConsoleRequest>>,
+    ) -> Result<Response<Self::AttachConsoleStream>, Status> {
+        let tools = self.for_user(&request).tools;
+        let user = access::principal(&request);
+        let stopping = self.stopping.clone();
+        let session = console::attach(tools, user, request.into_inner(), stopping).await?;
+        Ok(Response::new(session))
     }
 
     type WatchMigrationStream = Watch;

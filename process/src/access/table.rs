@@ -138,6 +138,7 @@ pub(super) const TABLE: &[Row] = &[
             ("FenceHost", O),
             // What a guest writes there may be anything, as a password.
             ("ReadConsole", O),
+            ("AttachConsole", O),
             ("GetServiceInfo", O | R),
             ("WatchMigration", O | R),
             ("AbortMigration", O),

@@ -10,6 +10,7 @@ pub const WATCHES: &[&str] = &[
     "berth.agent.v1.ComputeAgentService/AttachConsole",
     "berth.agent.v1.ComputeAgentService/ReadConsole",
     "berth.agent.v1.ComputeAgentService/WaitTransfer",
+    "berth.conductor.v1.ConductorService/AttachConsole",
     "berth.conductor.v1.ConductorService/DrainHost",
     "berth.conductor.v1.ConductorService/ReadConsole",
     "berth.conductor.v1.ConductorService/WatchMigration",
@@ -42,6 +43,7 @@ pub const SEARCHES: &[&str] = &[
 /// Whose clients send more than one message, for as long as they like.
 pub const CLIENT_STREAMS: &[&str] = &[
     "berth.agent.v1.ComputeAgentService/AttachConsole",
+    "berth.conductor.v1.ConductorService/AttachConsole",
     "berth.raft.v1.RaftService/Exchange",
     "berth.raft.v1.RaftService/InstallSnapshot",
     "grpc.reflection.v1.ServerReflection/ServerReflectionInfo",

@@ -16,23 +16,23 @@ use berth_proto::conductor::v1::conductor_service_server::{
     ConductorService, ConductorServiceServer,
 };
 use berth_proto::conductor::v1::{
-    AbortMigrationRequest, AbortMigrationResponse, CheckHostsRequest, CheckHostsResponse,
-    ConfirmResizeRequest, ConfirmResizeResponse, CreateVmRequest, CreateVmResponse,
-    DeleteVmRequest, DeleteVmResponse, DrainHostRequest, DrainHostResponse, EvacuateVmRequest,
-    EvacuateVmResponse, FenceHostRequest, FenceHostResponse, ForceCompleteMigrationRequest,
-    ForceCompleteMigrationResponse, GetServiceInfoRequest, GetServiceInfoResponse,
-    MigrateVmRequest, MigrateVmResponse, ReadConsoleRequest, ReadConsoleResponse, RebootVmRequest,
-    RebootVmResponse, RebuildVmRequest, RebuildVmResponse, ResizeVmRequest, ResizeVmResponse,
-    RevertResizeRequest, RevertResizeResponse, ShelveVmRequest, ShelveVmResponse,
-    SnapshotVmRequest, SnapshotVmResponse, StartVmRequest, StartVmResponse, StopVmRequest,
-    StopVmResponse, UnshelveVmRequest, UnshelveVmResponse, WatchMigrationRequest,
+    AbortMigrationRequest, AbortMigrationResponse, AttachConsoleRequest, AttachConsoleResponse,
+    CheckHostsRequest, CheckHostsResponse, ConfirmResizeRequest, ConfirmResizeResponse,
+    CreateVmRequest, CreateVmResponse, DeleteVmRequest, DeleteVmResponse, DrainHostRequest,
+    DrainHostResponse, EvacuateVmRequest, EvacuateVmResponse, FenceHostRequest, FenceHostResponse,
+    ForceCompleteMigrationRequest, ForceCompleteMigrationResponse, GetServiceInfoRequest,
+    GetServiceInfoResponse, MigrateVmRequest, MigrateVmResponse, ReadConsoleRequest,
+    ReadConsoleResponse, RebootVmRequest, RebootVmResponse, RebuildVmRequest, RebuildVmResponse,
+    ResizeVmRequest, ResizeVmResponse, RevertResizeRequest, RevertResizeResponse, ShelveVmRequest,
+    ShelveVmResponse, SnapshotVmRequest, SnapshotVmResponse, StartVmRequest, StartVmResponse,
+    StopVmRequest, StopVmResponse, UnshelveVmRequest, UnshelveVmResponse, WatchMigrationRequest,
     WatchMigrationResponse,
 };
 use berth_proto::convert::agent::FencedCall;
 use berth_proto::status::{from_status, not_leader, to_status};
 use tokio::runtime::Runtime;
 use tonic::codegen::tokio_stream::{Stream, wrappers::TcpListenerStream};
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, Streaming};
 use uuid::Uuid;
 
 /// What a server answers.
@@ -184,6 +184,16 @@ impl ConductorService for Service {
         &self,
         _: Request<ReadConsoleRequest>,
     ) -> Result<Response<Chunks>, Status> {
+        Err(Status::unimplemented("not served here"))
+    }
+
+    type AttachConsoleStream =
+        Pin<Box<dyn Stream<Item = Result<AttachConsoleResponse, Status>> + Send>>;
+
+    async fn attach_console(
+        &self,
+        _: Request<Streaming<AttachConsoleRequest>>,
+    ) -> Result<Response<Self::AttachConsoleStream>, Status> {
         Err(Status::unimplemented("not served here"))
     }
 

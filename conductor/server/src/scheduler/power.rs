@@ -7,8 +7,9 @@ use berth_domain::operation::{Kind, Operation};
 use berth_domain::refusal::Refusal;
 use berth_proto::convert::operation::write_power;
 use berth_proto::convert::{ResourceName as _, field};
+use berth_proto::operation::v1::SignedGrant;
 use berth_proto::scheduler::v1::power_service_client::PowerServiceClient;
-use berth_proto::scheduler::v1::{BeginPowerRequest, GetDueRestartsRequest};
+use berth_proto::scheduler::v1::{BeginPowerRequest, GetDueRestartsRequest, OpenConsoleRequest};
 
 use super::{Scheduler, given_or_new, is_without_method, read_operation, refusal, unreadable};
 
@@ -55,6 +56,22 @@ impl Scheduler {
         operation
             .map(|operation| read_operation(Some(operation)))
             .transpose()
+    }
+
+    /// Records that the user types on a console through this conductor, and returns the grant for it.
+    pub(crate) async fn open_console(
+        &self,
+        vm: &VmName,
+        take_over: bool,
+    ) -> Result<Option<SignedGrant>, Refusal> {
+        let request = OpenConsoleRequest {
+            vm: vm.resource_name(),
+            conductor: self.name.resource_name(),
+            take_over,
+            request_id: given_or_new(String::new()),
+        };
+        let answer = call!(self, PowerServiceClient.open_console, request);
+        Ok(answer.map_err(refusal)?.grant)
     }
 
     /// Begins to stop, start, reboot, rebuild or snapshot a VM.
