@@ -20,6 +20,7 @@ pub use self::certs::{
 pub use self::completion::Completion;
 pub use self::cpu_model::{Cpu, CpuGroup};
 pub use self::disk::DiskArgument;
+pub use self::escape_key::EscapeKey;
 pub use self::first_boot::FirstBoot;
 pub use self::history::HistoryPart;
 pub use self::log_level::{LogLevel, Programs};
@@ -49,6 +50,7 @@ mod certs;
 mod completion;
 mod cpu_model;
 mod disk;
+mod escape_key;
 mod first_boot;
 mod help;
 mod history;
@@ -648,14 +650,35 @@ From a disk image, on a bridge:
         #[command(flatten)]
         run: Run,
     },
-    /// Print the output of a guest's serial console
-    Console {
-        /// Name of the VM
-        vm: String,
-        /// Keep printing new output until interrupted
-        #[arg(long, short)]
-        follow: bool,
-    },
+    /// Print the output of a guest's serial console, or type on it
+    Console(Console),
+}
+
+/// Arguments of `berth vm console`.
+#[derive(Debug, Args)]
+pub struct Console {
+    /// Name of the VM
+    pub vm: String,
+    /// Keep printing new output until interrupted
+    #[arg(long, short)]
+    pub follow: bool,
+    /// Type on the console; press Ctrl-] and then q to leave it
+    ///
+    /// The session goes on while the guest is migrated. One user types on a console at a time, any number
+    /// read it. Each session is recorded in the audit.
+    #[arg(long, short, conflicts_with = "follow")]
+    pub interactive: bool,
+    /// End the session of another user who types on this console
+    #[arg(long, requires = "interactive")]
+    pub take_over: bool,
+    /// Leave the console with this key instead of Ctrl-]
+    #[arg(
+        long,
+        value_name = "KEY",
+        default_value = "^]",
+        requires = "interactive"
+    )]
+    pub escape: EscapeKey,
 }
 
 /// Arguments of `berth vm create`.

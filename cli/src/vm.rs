@@ -1,5 +1,6 @@
 //! `berth vm`: boots, moves, shows and deletes virtual machines.
 
+mod console;
 mod first_boot;
 mod moves;
 mod power;
@@ -17,9 +18,7 @@ use berth_domain::reality::Absence;
 use berth_domain::transfer::TransferOverrides;
 use berth_domain::version::Feature;
 use berth_domain::vm::{Disk, DiskFormat, Nic, RestartPolicy, SEED_BYTES, Vm};
-use berth_proto::conductor::v1::{
-    CreateVmRequest, DeleteVmRequest, MigrateVmRequest, ReadConsoleRequest,
-};
+use berth_proto::conductor::v1::{CreateVmRequest, DeleteVmRequest, MigrateVmRequest};
 use berth_proto::convert::ownership::write_project;
 use berth_proto::convert::restart::write as write_restart;
 use berth_proto::host::v1::GetHostRequest;
@@ -35,7 +34,7 @@ use serde_json::json;
 
 use crate::arguments::{Run, Transfer, Vm as Verb, VmCreate};
 use crate::output::Columns;
-use crate::session::{Session, conduct, creator, ended, read_all, request_id, resource, short};
+use crate::session::{Session, conduct, creator, read_all, request_id, resource, short};
 use crate::sides::Sides;
 use crate::usage::Usage;
 use crate::{all_pages, draw, history, migration, output, progress, read};
@@ -110,7 +109,7 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
             })
             .await
         }
-        Verb::Console { vm, follow } => console(session, &vm, follow).await,
+        Verb::Console(args) => console::run(session, &args).await,
     }
 }
 
@@ -552,22 +551,5 @@ async fn finish(session: &Session, operation: Option<Operation>, run: &Run) -> a
         return Ok(());
     }
     progress::follow(session, &name).await?;
-    Ok(())
-}
-
-async fn console(session: &Session, vm: &str, follow: bool) -> anyhow::Result<()> {
-    let request = ReadConsoleRequest {
-        vm: resource("vms", vm),
-        offset: 0,
-        follow,
-    };
-    let response = session.conductor().await?.read_console(request).await;
-    let mut stream = response.map_err(|s| ended(&s))?.into_inner();
-    while let Some(part) = stream.message().await.map_err(|s| ended(&s))? {
-        if output::raw(&part.data).is_err() {
-            // The reader has closed the pipe.
-            break;
-        }
-    }
     Ok(())
 }

@@ -194,7 +194,7 @@ fn vm(verb: &Vm) -> Verdict {
             validate_only: true,
             ..
         } => DECISIONS,
-        Vm::Console { .. } => Live("a console is read at the hypervisor"),
+        Vm::Console(_) => Live("a console is read at the hypervisor"),
         Vm::Create(_)
         | Vm::Migrate { .. }
         | Vm::Power(_)
