@@ -11,6 +11,7 @@
 //! | [`Certs`] | certificates for all of them |
 //! | [`Gate`] | what is shut between two of them |
 //! | [`Answer`] | what a command printed, and how it ended |
+//! | [`Terminal`] | a command on a terminal of its own |
 //! | [`csi`] | the interface through which volumes are had |
 //! | [`Load`] | many users at once, and what was promised to them |
 //! | [`Traffic`] | users who boot, move and delete without end |
@@ -40,6 +41,7 @@ mod part;
 mod process;
 mod programs;
 pub mod scrape;
+mod terminal;
 mod traffic;
 pub mod verdict;
 
@@ -56,4 +58,5 @@ pub use load::{Load, Promise};
 pub use part::Part;
 pub use process::Process;
 pub use programs::Programs;
+pub use terminal::Terminal;
 pub use traffic::{Ended, Traffic};

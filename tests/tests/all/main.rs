@@ -11,6 +11,7 @@
 mod agent_reality;
 mod backup;
 mod bad_input;
+mod console;
 mod cpu_models;
 mod dead_in_migration;
 mod demo;

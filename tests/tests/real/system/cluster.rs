@@ -21,7 +21,7 @@ use berth_domain::claim::Claim;
 use berth_domain::operation::Operation;
 use berth_domain::vm::{self, Vm};
 use berth_tests::lab::{Console, Images, Lab, Machine, Process, images};
-use berth_tests::processes::Answer;
+use berth_tests::processes::{Answer, Terminal};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -284,6 +284,15 @@ csi_endpoint = "unix://{socket}"
         let schedulers = schedulers().join(",");
         command.env("BERTH_SCHEDULER", schedulers);
         Answer::of(command)
+    }
+
+    /// Runs a command on a terminal where commands are typed.
+    #[track_caller]
+    pub(crate) fn terminal(&self, arguments: &str) -> Terminal {
+        let berth = self.programs.join("berth");
+        let mut script = self.machine(CONTROL).command("script");
+        script.env("BERTH_SCHEDULER", schedulers().join(","));
+        Terminal::open(script, &format!("{} {arguments}", berth.display()))
     }
 
     /// Returns what a command says to programs, or how it failed.

@@ -19,6 +19,7 @@ mod verdict;
 mod volumes;
 
 use berth_domain::operation::{Mark, Step};
+use berth_tests::processes::Terminal;
 use serde_json::json;
 
 use cluster::{PATIENCE, System, eventually};
@@ -152,13 +153,27 @@ fn a_guest_takes_disk_and_network_along(system: &System) {
     assert_eq!(system.ask_guest("d", "host-a", &reach), "reached");
     shows_its_console(system);
 
+    let mut terminal = system.terminal("vm console d --interactive");
+    asks_on(&mut terminal, "ping", "pong");
     system.json(&["vm", "migrate", "d", "--host", "host-b"]);
     runs_on(system, "d", "host-b");
+    // The session came along. It holds the guest's line as long as it lasts.
+    terminal.until("[berth: the guest is on host-b now]");
+    asks_on(&mut terminal, "recall", "berth");
+    terminal.keys("\u{1d}q");
+    terminal.ends(0);
     assert_eq!(system.ask_guest("d", "host-b", "ping"), "pong");
     assert_eq!(system.ask_guest("d", "host-b", "recall"), "berth");
     assert_eq!(system.ask_guest("d", "host-b", &reach), "reached");
     shows_its_console(system);
     hosts_agree(system);
+}
+
+/// Types a question on the guest's console, and waits for its answer.
+#[track_caller]
+fn asks_on(terminal: &mut Terminal, question: &str, answer: &str) {
+    terminal.keys(&format!("{question}\r"));
+    terminal.until(&format!("answer to {question}: {answer}"));
 }
 
 /// The command shows what the guest says, wherever it is.
