@@ -133,6 +133,8 @@ impl ServiceVersion {
 
     /// From here on users type on the consoles of guests.
     pub const CONSOLE_INPUT: Self = Self(4);
+    /// From here on VMs have labels, a description and a protection from deletion.
+    pub const VM_METADATA: Self = Self(4);
 
     /// Returns the version of a number on the wire; without one it is the oldest.
     #[must_use]
@@ -193,6 +195,8 @@ pub enum Feature {
     CpuModels,
     /// Typing on the console of a guest.
     ConsoleInput,
+    /// Labels, a description and the protection of a VM.
+    VmMetadata,
 }
 
 /// Who must be new enough for a feature.
@@ -210,7 +214,7 @@ pub enum Scope {
 
 impl Feature {
     /// All of them, in the order in which they are documented.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::NumaLiveMigration,
         Self::SocketPolicy,
         Self::MixedCpus,
@@ -229,6 +233,7 @@ impl Feature {
         Self::FirstBoot,
         Self::CpuModels,
         Self::ConsoleInput,
+        Self::VmMetadata,
     ];
 
     /// Returns what people call it.
@@ -252,6 +257,7 @@ impl Feature {
             Self::DeadMemberPolicy => "policy of members that do not answer",
             Self::CpuModels => "CPU model of a guest",
             Self::ConsoleInput => "typing on the console of a guest",
+            Self::VmMetadata => "labels, description and protection of a VM",
             Self::FirstBoot => "user-data, network configuration and SSH keys of a new guest",
         }
     }
@@ -277,6 +283,7 @@ impl Feature {
             Self::FirstBoot => ServiceVersion::FIRST_BOOT,
             Self::CpuModels => ServiceVersion::CPU_MODELS,
             Self::ConsoleInput => ServiceVersion::CONSOLE_INPUT,
+            Self::VmMetadata => ServiceVersion::VM_METADATA,
         }
     }
 
@@ -300,7 +307,8 @@ impl Feature {
             | Self::Volumes
             | Self::CpuPolicy
             | Self::RestartPolicy
-            | Self::DeadMemberPolicy => Scope::Cluster,
+            | Self::DeadMemberPolicy
+            | Self::VmMetadata => Scope::Cluster,
         }
     }
 

@@ -25,11 +25,17 @@
 //! STOPPED and RESIZED; in ERROR too where a rebuild failed half-way, since its disks and its place
 //! are still its own; one operation at a time works on it ([`Vm::operation`]).
 
+mod metadata;
 mod restart;
 mod rules;
 mod trouble;
 mod volumes;
 
+pub use metadata::{
+    DESCRIPTION_BYTES_MAX, InvalidLabel, LABEL_NAME_LENGTH_MAX, LABEL_PREFIX_LENGTH_MAX,
+    LABEL_VALUE_LENGTH_MAX, LABELS_MAX, LabelSelector, Labels, Metadata, MetadataChange,
+    check_label_key,
+};
 pub use restart::{
     Action as RestartAction, Due, PER_HOUR_DEFAULT, PER_HOUR_MAX, PRIORITY_DEFAULT, PRIORITY_MAX,
     RestartPolicy, Restarts,
