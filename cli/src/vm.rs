@@ -214,6 +214,7 @@ fn template(options: &VmCreate) -> anyhow::Result<wire::VmTemplate> {
         project: options.project.to_wire(),
         restart_policy: write_restart(&options.restart.apply_to(&RestartPolicy::default())),
         first_boot: first_boot::read(&options.first_boot)?,
+        ..Default::default()
     })
 }
 

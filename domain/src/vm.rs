@@ -407,6 +407,9 @@ pub struct Vm {
     /// When it is started again by itself, and when it was.
     #[serde(default, skip_serializing_if = "Restarts::is_default")]
     pub restarts: Restarts,
+    /// What operators write on it.
+    #[serde(flatten)]
+    pub metadata: Metadata,
     /// Its project and its creator.
     #[serde(flatten)]
     pub ownership: Ownership,

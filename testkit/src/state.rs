@@ -35,7 +35,7 @@ use berth_domain::refusal::{Code, Refusal};
 use berth_domain::revocation::{Fingerprint, RevokedCertificate};
 use berth_domain::topology::{CellId, HostCell, HostTopology, PagePool, SocketId};
 use berth_domain::version::ServiceVersion;
-use berth_domain::vm::{BootSource, RestartPolicy, VmSpec};
+use berth_domain::vm::{BootSource, Metadata, RestartPolicy, VmSpec};
 use berth_state::command::{Command, Effect, Envelope, LeaseRequest, RequestKey};
 use berth_state::recovery::Begin;
 use berth_state::{HostView, Key, Reply, Row, State};
@@ -493,6 +493,17 @@ impl World {
         spec: &VmSpec,
         host: &str,
     ) -> Result<OperationId, Refusal> {
+        self.begin_boot_with(vm, spec, host, Metadata::default())
+    }
+
+    /// Begins to boot a VM on a host, with what its operator writes on it.
+    pub fn begin_boot_with(
+        &mut self,
+        vm: &str,
+        spec: &VmSpec,
+        host: &str,
+        metadata: Metadata,
+    ) -> Result<OperationId, Refusal> {
         let claim = self.claim(vm, spec, host, Owner::Vm);
         let operation = operation_id(self.fresh());
         let uid = VmUid(uuid(4, self.fresh()));
@@ -508,6 +519,7 @@ impl World {
             project: None,
             restart: RestartPolicy::default(),
             first_boot: spec.has_seed().then(|| Arc::new(first_boot())),
+            metadata,
         })?;
         Ok(operation)
     }

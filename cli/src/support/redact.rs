@@ -38,6 +38,9 @@ enum Class {
     Text,
     Keys,
     Values,
+    Pairs,
+    /// A name that is hashed as a whole, with what stands before a slash in it.
+    Whole,
     /// Those of flavors and images: `hw:cpu_model` may name an aggregate.
     Specs,
     /// It holds an outcome of a command.
@@ -55,6 +58,7 @@ impl Class {
             "text" => Self::Text,
             "keys" => Self::Keys,
             "values" => Self::Values,
+            "pairs" => Self::Pairs,
             "specs" => Self::Specs,
             "embedded" => Self::Embedded,
             _ => return None,
@@ -138,6 +142,7 @@ impl Redactor {
         let (of_keys, of_values) = match class {
             Class::Keys => (Class::Name, Class::Secret),
             Class::Values => (Class::Keep, Class::Name),
+            Class::Pairs => (Class::Whole, Class::Whole),
             Class::Specs => (Class::Keep, Class::Specs),
             Class::Keep => (Class::Keep, Class::Keep),
             Class::Secret
@@ -145,6 +150,7 @@ impl Redactor {
             | Class::Principal
             | Class::Address
             | Class::Text
+            | Class::Whole
             | Class::Embedded => (Class::Secret, Class::Secret),
         };
         let redacted = entries.drain().map(|(key, mut value)| {
@@ -174,6 +180,8 @@ impl Redactor {
             | Class::Text
             | Class::Keys
             | Class::Values
+            | Class::Pairs
+            | Class::Whole
             | Class::Specs => vec![0; bytes.len()].into(),
         }
     }
@@ -202,6 +210,7 @@ impl Redactor {
         };
         match class {
             Class::Name => last_part(text, |name| hashed(key, name)),
+            Class::Whole => hashed(key, text),
             Class::Principal => principal(text, |name| hashed(key, name)),
             Class::Address => address(text, |name| hashed(key, name)),
             Class::Specs => match text.strip_prefix(BASELINE) {
@@ -213,6 +222,7 @@ impl Redactor {
             | Class::Text
             | Class::Keys
             | Class::Values
+            | Class::Pairs
             | Class::Embedded => REMOVED.to_owned(),
         }
     }
@@ -358,6 +368,10 @@ mod tests {
         assert_ne!(redactor.text(Class::Name, "h2"), name);
         assert_ne!(Redactor::new(Some([8; 32])).text(Class::Name, "h1"), name);
         assert_eq!(redactor.text(Class::Name, ""), "");
+        // Of a key of a label the domain goes, too.
+        let key = redactor.text(Class::Whole, "example.com/team");
+        assert!(!key.contains("example") && !key.contains('/'), "{key}");
+        assert_eq!(redactor.text(Class::Whole, "h1"), name);
     }
 
     #[test]

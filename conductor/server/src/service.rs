@@ -152,6 +152,9 @@ impl ConductorService for ConductorApi {
         {
             template.project.clear();
             template.first_boot = None;
+            template.labels.clear();
+            template.description.clear();
+            template.protected = false;
         }
         let command = ScheduleVmRequest {
             vm: request.vm,

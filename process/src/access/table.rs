@@ -315,6 +315,7 @@ pub(super) const TABLE: &[Row] = &[
             ("ScheduleMigration", C | O),
             ("ScheduleNext", C),
             ("BeginDelete", C),
+            ("UpdateVm", O),
             ("GetVm", C | O | R),
             ("ListVms", C | O | R),
             ("GetMigration", C | O | R),

@@ -57,6 +57,7 @@ pub mod signals;
 pub mod topology;
 pub mod transfer;
 pub mod vm;
+pub mod vm_metadata;
 pub mod volume;
 
 pub use field::Invalid;

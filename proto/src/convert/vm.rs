@@ -10,14 +10,14 @@ use berth_domain::name::{FlavorName, ZoneName};
 use berth_domain::ownership::ProjectName;
 use berth_domain::pci::PCI_REQUESTS_MAX;
 use berth_domain::vm::{
-    AttachedAs, BootSource, Disk, DiskFormat, Nic, RestartPolicy, SchedulingHints, State, Vm,
-    VmSpec, VolumeAttachment,
+    AttachedAs, BootSource, Disk, DiskFormat, Metadata, Nic, RestartPolicy, SchedulingHints, State,
+    Vm, VmSpec, VolumeAttachment,
 };
 
 use super::field::{self, ADDRESS_MAX, Invalid, MESSAGE_MAX, choices};
 use super::name::ResourceName;
 use super::ownership::{self, read_project, write_project};
-use super::{pci, restart};
+use super::{pci, restart, vm_metadata};
 use crate::scheduler::v1 as scheduler;
 use crate::types::v1;
 use crate::types::v1::boot_source::Source;
@@ -49,6 +49,8 @@ pub struct VmTemplate {
     pub restart: RestartPolicy,
     /// What the guest is given for its first boot.
     pub first_boot: Option<FirstBoot>,
+    /// What its operator writes on it.
+    pub metadata: Metadata,
 }
 
 impl From<&VmTemplate> for v1::VmTemplate {
@@ -65,6 +67,9 @@ impl From<&VmTemplate> for v1::VmTemplate {
             project: write_project(template.project.as_ref()),
             restart_policy: restart::write(&template.restart),
             first_boot: template.first_boot.as_ref().map(Into::into),
+            labels: template.metadata.labels.clone(),
+            description: template.metadata.description.clone(),
+            protected: template.metadata.protected,
         }
     }
 }
@@ -84,6 +89,7 @@ impl TryFrom<v1::VmTemplate> for VmTemplate {
             project: read_project(&wire.project, "project")?,
             restart: restart::read(wire.restart_policy, "restart_policy")?,
             first_boot: field::optional(wire.first_boot, "first_boot")?,
+            metadata: vm_metadata::read(wire.labels, wire.description, wire.protected)?,
         })
     }
 }
@@ -331,6 +337,9 @@ impl From<&Vm> for scheduler::Vm {
             restarts_used_up_time: vm.restarts.gave_up_at.map(field::timestamp),
             // A question about other hosts: answered by the scheduler's service.
             restart_obstacle: String::new(),
+            labels: vm.metadata.labels.clone(),
+            description: vm.metadata.description.clone(),
+            protected: vm.metadata.protected,
         }
     }
 }
@@ -358,6 +367,7 @@ impl TryFrom<scheduler::Vm> for Vm {
                 wire.restart_times,
                 wire.restarts_used_up_time,
             )?,
+            metadata: vm_metadata::read(wire.labels, wire.description, wire.protected)?,
             // In no record of a VM: rows have it beside the record, responses to whom it concerns.
             first_boot: None,
         })

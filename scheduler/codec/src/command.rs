@@ -15,7 +15,7 @@ use berth_proto::convert::operation::{read_effect, read_power, write_effect, wri
 use berth_proto::convert::transfer::{
     read_hosts_tried, read_policy, write_hosts_tried, write_policy,
 };
-use berth_proto::convert::{ResourceName, ownership, placement, restart, revocation};
+use berth_proto::convert::{ResourceName, ownership, placement, restart, revocation, vm_metadata};
 use berth_proto::host::v1::fence::Method as WireMethod;
 use berth_proto::host::v1::host::Liveness as WireLiveness;
 use berth_proto::operation::v1::{Effect as WireEffect, Step as WireStep};
@@ -354,6 +354,7 @@ fn write(command: &Command) -> envelope::Command {
             project,
             restart,
             first_boot,
+            metadata,
         } => Wire::BeginBoot(v1::BeginBoot {
             operation: operation.resource_name(),
             vm: vm.resource_name(),
@@ -365,6 +366,16 @@ fn write(command: &Command) -> envelope::Command {
             project: ownership::write_project(project.as_ref()),
             restart_policy: restart::write(restart),
             first_boot: first_boot.as_deref().map(Into::into),
+            labels: metadata.labels.clone(),
+            description: metadata.description.clone(),
+            protected: metadata.protected,
+        }),
+        Command::UpdateVm { vm, change } => Wire::UpdateVm(v1::UpdateVm {
+            vm: vm.resource_name(),
+            set_labels: change.set_labels.clone(),
+            remove_labels: change.remove_labels.iter().cloned().collect(),
+            description: change.description.clone(),
+            protected: change.protected,
         }),
         Command::SetRestartPolicy { vm, policy } => Wire::SetRestartPolicy(v1::SetRestartPolicy {
             vm: vm.resource_name(),
@@ -843,6 +854,16 @@ fn read(wire: envelope::Command) -> Result<Command, Invalid> {
             project: ownership::read_project(&wire.project, "project")?,
             restart: restart::read(wire.restart_policy, "restart_policy")?,
             first_boot: field::optional(wire.first_boot, "first_boot")?.map(Arc::new),
+            metadata: vm_metadata::read(wire.labels, wire.description, wire.protected)?,
+        },
+        Wire::UpdateVm(wire) => Command::UpdateVm {
+            vm: field::name(&wire.vm, "vm")?,
+            change: vm_metadata::read_change(
+                wire.set_labels,
+                wire.remove_labels,
+                wire.description,
+                wire.protected,
+            )?,
         },
         Wire::SetRestartPolicy(wire) => Command::SetRestartPolicy {
             vm: field::name(&wire.vm, "vm")?,

@@ -197,6 +197,12 @@ fn command_summary(command: &Command) -> Option<Summary<'_>> {
                 text: format!("through={conductor}{how}"),
             })
         }
+        Command::UpdateVm { vm, change } => Some(Summary {
+            method: "UpdateVm",
+            vm: Some(vm),
+            host: None,
+            text: change.describe(),
+        }),
         Command::BeginDrain { host, spec, .. } => {
             let words = [
                 ("evacuate", spec.evacuate),
@@ -350,6 +356,7 @@ fn these(consumers: &[ConsumerUpdate]) -> String {
 mod tests {
     use berth_domain::id::TimeMs;
     use berth_domain::name::FlavorName;
+    use berth_domain::vm::MetadataChange;
 
     use super::*;
 
@@ -382,6 +389,24 @@ mod tests {
         assert_eq!(cordon(true).method, "CordonHost");
         assert_eq!(cordon(false).method, "UncordonHost");
         assert_eq!(cordon(true).host.unwrap().as_str(), "h1");
+        let updated = Command::UpdateVm {
+            vm: VmName::new("a").unwrap(),
+            change: MetadataChange {
+                set_labels: [("team".to_owned(), "secret".to_owned())].into(),
+                description: Some("private".to_owned()),
+                protected: Some(false),
+                ..MetadataChange::default()
+            },
+        };
+        let record = recorded(updated).unwrap();
+        assert_eq!(record.vm.unwrap().as_str(), "a");
+        assert_eq!(
+            (&*record.method, &*record.summary),
+            (
+                "UpdateVm",
+                "protected=false description=7 bytes set_labels=team"
+            )
+        );
         let renewed = Command::RenewLeases {
             conductor: berth_domain::name::ServiceName::new("c").unwrap(),
             leases: Vec::new(),

@@ -135,6 +135,7 @@ fn is_tried_first(command: &Command) -> bool {
         | Command::DeleteFlavor { .. }
         | Command::CreateAggregate(_)
         | Command::UpdateAggregate { .. }
+        | Command::UpdateVm { .. }
         | Command::DeleteAggregate { .. }
         | Command::CreateServerGroup(_)
         | Command::DeleteServerGroup { .. }

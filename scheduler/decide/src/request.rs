@@ -16,7 +16,9 @@ use berth_domain::ownership::ProjectName;
 use berth_domain::policy::{Scope, Setting};
 use berth_domain::topology::CellId;
 use berth_domain::transfer::TransferOverrides;
-use berth_domain::vm::{BootSource, Disk, Nic, RestartPolicy, SchedulingHints, VolumeAttachment};
+use berth_domain::vm::{
+    BootSource, Disk, Metadata, Nic, RestartPolicy, SchedulingHints, VolumeAttachment,
+};
 use berth_domain::volume::{DisplayName, Kind, Parameters};
 use berth_state::command::{Command, LeaseRequest, RequestKey};
 use uuid::Uuid;
@@ -129,6 +131,8 @@ pub struct ScheduleVm {
     pub restart: RestartPolicy,
     /// What the guest is given for its first boot.
     pub first_boot: Option<Arc<FirstBoot>>,
+    /// What its operator writes on it.
+    pub metadata: Metadata,
 }
 
 /// A VM to be moved.

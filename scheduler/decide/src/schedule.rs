@@ -90,6 +90,7 @@ pub(super) fn vm(
             project: params.project.clone(),
             restart: params.restart,
             first_boot: params.first_boot.clone(),
+            metadata: params.metadata.clone(),
         },
         choice: Some(choice),
     })

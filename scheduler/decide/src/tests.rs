@@ -206,6 +206,7 @@ fn boot(name: &str, number: u128) -> DecisionRequest {
             project: None,
             restart: RestartPolicy::default(),
             first_boot: None,
+            metadata: Default::default(),
         }),
     )
 }

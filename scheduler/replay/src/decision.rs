@@ -209,6 +209,7 @@ fn boot(command: &Command) -> Option<RecordedDecision> {
         project,
         restart,
         first_boot,
+        metadata,
     } = command
     {
         let disks = spec.disks.iter().filter(|disk| !disk.seed);
@@ -229,6 +230,7 @@ fn boot(command: &Command) -> Option<RecordedDecision> {
             project: project.clone(),
             restart: *restart,
             first_boot: first_boot.clone(),
+            metadata: metadata.clone(),
         });
         let (kind, named) = (Kind::Boot, requested_host.as_ref());
         return Some(RecordedDecision::new(

@@ -198,6 +198,7 @@ fn operation_of(command: &Command) -> Option<OperationId> {
 fn vm_of(command: &Command) -> Option<&VmName> {
     if let Command::SetRestartPolicy { vm, .. }
     | Command::OpenConsole { vm, .. }
+    | Command::UpdateVm { vm, .. }
     | Command::BeginDelete { vm, .. }
     | Command::BeginPower { vm, .. }
     | Command::ConfirmResize { vm, .. }

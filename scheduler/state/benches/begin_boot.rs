@@ -71,6 +71,7 @@ fn begin(state: &State, spec: &VmSpec, number: u64) -> Envelope {
         project: None,
         restart: Default::default(),
         first_boot: None,
+        metadata: Default::default(),
     })
 }
 

@@ -39,7 +39,7 @@ use berth_domain::revocation::{Fingerprint, RevokedCertificate};
 use berth_domain::server_group::ServerGroup;
 use berth_domain::service::Service;
 use berth_domain::version::ServiceVersion;
-use berth_domain::vm::{RestartPolicy, VmSpec};
+use berth_domain::vm::{Metadata, MetadataChange, RestartPolicy, VmSpec};
 use berth_domain::volume::{Report, Volume};
 
 /// The first part of what is written.
@@ -341,6 +341,15 @@ pub enum Command {
         restart: RestartPolicy,
         /// What the guest is given for its first boot, if its specification has a seed.
         first_boot: Option<Arc<FirstBoot>>,
+        /// What its operator writes on it.
+        metadata: Metadata,
+    },
+    /// Changes what operators write on a VM.
+    UpdateVm {
+        /// The VM.
+        vm: VmName,
+        /// What changes.
+        change: MetadataChange,
     },
     /// Sets when a VM is started again by itself.
     SetRestartPolicy {
@@ -694,6 +703,7 @@ impl Command {
             | Self::BeginBoot { .. }
             | Self::SetRestartPolicy { .. }
             | Self::OpenConsole { .. }
+            | Self::UpdateVm { .. }
             | Self::BeginMigration { .. }
             | Self::BeginDrain { .. }
             | Self::MoveDrained { .. }

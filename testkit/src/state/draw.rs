@@ -2,6 +2,7 @@
 //! wrong moment.
 
 mod drain;
+mod metadata;
 mod placement;
 mod power;
 mod restart;
@@ -561,6 +562,7 @@ fn begin(world: &mut World, draw: &Draw) -> Option<Command> {
         project: pick[1].is_multiple_of(3).then(|| project_name("web")),
         restart: restart::policy(pick),
         first_boot,
+        metadata: metadata::metadata(pick),
     })
 }
 
@@ -641,6 +643,7 @@ fn command(world: &mut World, draw: &Draw) -> Option<Command> {
             take_over: pick[2] < 128,
         }),
         97 => Some(aggregate_command(pick)),
+        96 if pick[3] >= 128 => Some(metadata::update(pick)),
         96 => Some(Command::SetPolicy(policy(world, pick))),
         _ => Some(Command::CreateFlavor(flavor(of(&VMS, pick[0]), 1, 64, &[]))),
     }

@@ -43,6 +43,7 @@ pub fn request(wish: &Wish, lease: LeaseRequest, chance: &mut Chance) -> (&'stat
                 project: None,
                 restart: RestartPolicy::default(),
                 first_boot: None,
+                metadata: Default::default(),
             };
             ("ScheduleVm", Action::ScheduleVm(scheduled))
         }

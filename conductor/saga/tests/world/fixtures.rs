@@ -89,6 +89,7 @@ pub(crate) fn vm(state: vm::State) -> Vm {
         trouble: None,
         restarts: vm::Restarts::default(),
         first_boot: None,
+        metadata: Default::default(),
         operation: None,
         error: None,
         generation: Generation(1),

@@ -810,7 +810,13 @@ pub(crate) fn vm() -> impl Strategy<Value = Vm> {
         ),
         option::of(refusal()),
         generation(),
-        (time(), option::of(trouble()), restarts(), ownership()),
+        (
+            time(),
+            option::of(trouble()),
+            restarts(),
+            metadata(),
+            ownership(),
+        ),
     )
         .prop_map(
             |(
@@ -819,7 +825,7 @@ pub(crate) fn vm() -> impl Strategy<Value = Vm> {
                 (host, claim, remains_on, operation),
                 error,
                 generation,
-                (created_at, trouble, restarts, ownership),
+                (created_at, trouble, restarts, metadata, ownership),
             )| {
                 Vm {
                     name,
@@ -835,12 +841,22 @@ pub(crate) fn vm() -> impl Strategy<Value = Vm> {
                     created_at,
                     trouble,
                     restarts,
+                    metadata,
                     ownership,
                     // Never beside the record.
                     first_boot: None,
                 }
             },
         )
+}
+
+fn metadata() -> impl Strategy<Value = vm::Metadata> {
+    let labels = btree_map("[a-z]{1,8}", "[a-z]{0,8}", 0..4);
+    (labels, TEXT, any::<bool>()).prop_map(|(labels, description, protected)| vm::Metadata {
+        labels,
+        description,
+        protected,
+    })
 }
 
 pub(crate) fn restart_policy() -> impl Strategy<Value = vm::RestartPolicy> {

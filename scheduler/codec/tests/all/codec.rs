@@ -244,8 +244,8 @@ fn every_kind_is_among_them() {
             );
         }
     }
-    // 69 commands, of which one with each of 18 effects.
-    assert_eq!(commands.len(), 68 + 18, "{commands:#?}");
+    // 70 commands, of which one with each of 18 effects.
+    assert_eq!(commands.len(), 69 + 18, "{commands:#?}");
     // 20 tables, of which requests with each of 17 older receipts and with their outcome; hosts report
     // into one more while a cluster recovers.
     assert_eq!(rows.len(), 19 + 17 + 1, "{rows:#?}");

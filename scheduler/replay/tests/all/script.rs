@@ -228,6 +228,7 @@ impl Leader {
             project: None,
             restart: RestartPolicy::default(),
             first_boot: None,
+            metadata: Default::default(),
         }))?;
         Ok(operation)
     }

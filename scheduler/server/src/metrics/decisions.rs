@@ -164,7 +164,9 @@ fn kind_of_command(command: &Command) -> Kind {
         | Command::DeleteServerGroup { .. }
         | Command::CreatePciAlias(_)
         | Command::DeletePciAlias { .. } => Kind::Catalog,
-        Command::SetPolicy(_) | Command::SetRestartPolicy { .. } => Kind::Policy,
+        Command::SetPolicy(_) | Command::SetRestartPolicy { .. } | Command::UpdateVm { .. } => {
+            Kind::Policy
+        }
         Command::CreateProvider { .. }
         | Command::UpdateProvider { .. }
         | Command::DeleteProvider { .. }

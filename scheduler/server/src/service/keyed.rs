@@ -115,6 +115,7 @@ keyed! {
     "BeginDelete": scheduler::v1::BeginDeleteRequest, carried(conductor, lease_ttl);
     "BeginDrain": scheduler::v1::BeginDrainRequest, carried(conductor, lease_ttl, moves);
     "BeginPower": scheduler::v1::BeginPowerRequest, carried(conductor, lease_ttl);
+    "UpdateVm": scheduler::v1::UpdateVmRequest;
     "UpdateRestartPolicy": scheduler::v1::UpdateRestartPolicyRequest;
     "OpenConsole": scheduler::v1::OpenConsoleRequest, carried(conductor);
     "ScheduleMove": scheduler::v1::ScheduleMoveRequest, carried(conductor, lease_ttl);

@@ -12,6 +12,7 @@ use berth_domain::vm::Vm;
 use berth_proto::convert::field;
 use berth_proto::convert::ownership::read_project;
 use berth_proto::convert::page::Page;
+use berth_proto::convert::vm_metadata::read_selectors;
 use berth_proto::scheduler::v1;
 use berth_proto::status::to_status;
 use berth_state::State;
@@ -115,17 +116,24 @@ pub(super) async fn vms(
     let page = Page::new(wire.page_size, &wire.page_token)?;
     let host: Option<HostName> = field::optional_name(&wire.host, "host")?;
     let project = read_project(&wire.project, "project")?;
+    let labels = read_selectors(wire.labels, "labels")?;
     let state = context.state(wire.consistency).await?;
+    let keep = |vm: &Vm| {
+        let is_there = host.is_none() || vm.host == host;
+        is_there
+            && labels
+                .iter()
+                .all(|label| label.matches(&vm.metadata.labels))
+    };
     if let Some(project) = project {
-        let on_host = |vm: &Vm| host.is_none() || vm.host == host;
-        return vms_of_project(&state, &page, &project, on_host);
+        return vms_of_project(&state, &page, &project, keep);
     }
     let (vms, next_page_token) = list::page(
         state.vms(),
         &page,
         |text| VmName::new(text).ok(),
         VmName::to_string,
-        |vm: &Vm| host.is_none() || vm.host == host,
+        keep,
     )?;
     Ok(Response::new(v1::ListVmsResponse {
         vms: vms.iter().map(|vm| write_vm(&state, vm)).collect(),

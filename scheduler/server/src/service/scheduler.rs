@@ -7,16 +7,18 @@ use berth_domain::claim::Claim;
 use berth_domain::flavor::Flavor;
 use berth_domain::id::{ClaimId, Epoch, MigrationId, OperationId, VmUid};
 use berth_domain::migration::Migration;
-use berth_domain::name::{HostName, ServiceName};
+use berth_domain::name::{HostName, ServiceName, VmName};
 use berth_domain::operation::{LeaseRequest, Operation};
 use berth_domain::ownership::Ownership;
+use berth_domain::refusal::Refusal;
 use berth_domain::vm::Vm;
 use berth_process::access;
 use berth_proto::convert::operation::lease_request;
 use berth_proto::convert::vm::VmTemplate;
-use berth_proto::convert::{Invalid, ResourceName as _, field};
+use berth_proto::convert::{Invalid, ResourceName as _, field, vm_metadata};
 use berth_proto::scheduler::v1;
 use berth_proto::scheduler::v1::scheduler_service_server::SchedulerService;
+use berth_proto::status::to_status;
 use berth_selection::Choice;
 use berth_state::command::Command;
 use berth_state::{Reply, State};
@@ -26,6 +28,7 @@ use uuid::Uuid;
 
 use super::context::{Context, Done};
 use super::keyed::{Caller, open};
+use super::power::write_vm;
 use super::{holder, read, refusal};
 
 /// Serves `SchedulerService`.
@@ -226,6 +229,39 @@ impl SchedulerService for SchedulerApi {
         }))
     }
 
+    async fn update_vm(
+        &self,
+        request: Request<v1::UpdateVmRequest>,
+    ) -> Result<Response<v1::UpdateVmResponse>, Status> {
+        let (wire, caller) = open(request)?;
+        let name: VmName = field::name(&wire.vm, "vm")?;
+        let change = vm_metadata::read_change(
+            wire.set_labels,
+            wire.remove_labels,
+            wire.description,
+            wire.protected,
+        )?;
+        if change.is_empty() {
+            let rule = "must be accompanied by a change: set_labels, remove_labels, description or \
+                        protected";
+            return Err(Invalid::new("vm", rule).into());
+        }
+        let vm = name.clone();
+        let action = Action::Plain(Command::UpdateVm { vm, change });
+        let known = name.clone();
+        let vm = move |state: &State, _: &Reply| -> Option<v1::Vm> {
+            state.vm(&known).map(|vm| write_vm(state, vm))
+        };
+        let request = caller.into_request(false, action);
+        let (done, vm) = self.0.submit_then(request, vm).await?;
+        if done.reply != Reply::None {
+            return Err(refusal::mismatch());
+        }
+        // It may have been deleted since a request that is repeated.
+        let vm = vm.ok_or_else(|| to_status(&Refusal::not_found("vm", &name)))?;
+        Ok(Response::new(v1::UpdateVmResponse { vm: Some(vm) }))
+    }
+
     async fn get_flavor(
         &self,
         request: Request<v1::GetFlavorRequest>,
@@ -330,6 +366,7 @@ fn schedule_vm(wire: v1::ScheduleVmRequest) -> Result<ScheduleVm, Invalid> {
         project: Ownership::requested(template.project).project,
         restart: template.restart,
         first_boot: template.first_boot.map(Arc::new),
+        metadata: template.metadata,
     })
 }
 

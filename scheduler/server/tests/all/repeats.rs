@@ -56,7 +56,7 @@ kinds! {
     DeleteTraits SetAggregates SetAllocations DeleteAllocations Reshape Batch CreateClass
     RenameClass DeleteClass CreateTrait DeleteTrait ImportProviders ImportConsumers BeginBoot
     BeginMigration BeginDelete BeginMove ConfirmResize BeginRevertResize BeginShelve BeginUnshelve
-    BeginPower SetRestartPolicy OpenConsole BeginDrain MoveDrained RecordDrained TakeLease RenewLeases CancelOperation Advance FenceHost ForceComplete NoteReality
+    BeginPower SetRestartPolicy OpenConsole UpdateVm BeginDrain MoveDrained RecordDrained TakeLease RenewLeases CancelOperation Advance FenceHost ForceComplete NoteReality
     ReportGuests EndRecovery NoteErasures WriteOffPmem CreateVolume DeleteVolume NoteVolumes FinalizeUpgrade
     ReplaceGrantKey RevokeCertificate ReinstateCertificate UnregisterService
 }

@@ -167,6 +167,7 @@ fn what_is_admitted_is_read_by_every_member_that_may_be_there() {
                 "RecordDrained",
                 "SetRestartPolicy",
                 "OpenConsole",
+                "UpdateVm",
                 "ReportGuests",
                 "EndRecovery",
             ];
@@ -174,7 +175,7 @@ fn what_is_admitted_is_read_by_every_member_that_may_be_there() {
             let later = kinds.iter().filter(is_later).cloned();
             let later: BTreeSet<_> = later.filter(|_| cluster < ServiceVersion::GRANTS).collect();
             assert_eq!(admitted, &kinds - &later);
-            // Of boots those that name a project or a restart policy, of policies those that set
+            // Of boots those that name a project, a restart policy or metadata, of policies those that set
             // shared CPUs, of starts those by policy, of findings that a guest shut itself down, of
             // resizes those of a VM with a seed.
             let some = [

@@ -12,9 +12,10 @@ use berth_domain::operation::{Kind, Operation, Outcome};
 use berth_domain::ownership::ProjectName;
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::version::ServiceVersion;
-use berth_domain::vm::{Event, RestartPolicy, Restarts, State, Vm, VmSpec};
+use berth_domain::vm::{Event, Metadata, RestartPolicy, Restarts, State, Vm, VmSpec};
 
 use super::claim::Purpose;
+use super::metadata::examine_metadata;
 use super::operation::{transition, with_claim};
 use super::restart::examine_policy;
 use crate::command::LeaseRequest;
@@ -34,6 +35,7 @@ pub(super) struct Begin<'a> {
     pub(super) project: Option<&'a ProjectName>,
     pub(super) restart: RestartPolicy,
     pub(super) first_boot: Option<&'a Arc<FirstBoot>>,
+    pub(super) metadata: &'a Metadata,
 }
 
 impl<J: Journal> Transaction<'_, J> {
@@ -43,6 +45,7 @@ impl<J: Journal> Transaction<'_, J> {
         }
         self.examine_vm_count()?;
         examine_policy(&begin.restart)?;
+        examine_metadata(begin.metadata)?;
         if begin.spec.has_seed() != begin.first_boot.is_some() {
             let message = "a seed and what is to be on it are given together";
             return Err(precondition("SEED_MISMATCH", message));
@@ -76,6 +79,7 @@ impl<J: Journal> Transaction<'_, J> {
             error: None,
             generation: Generation(1),
             created_at,
+            metadata: begin.metadata.clone(),
             ownership: self.ownership(begin.project),
             first_boot: begin.first_boot.cloned(),
         });

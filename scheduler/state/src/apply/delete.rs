@@ -8,6 +8,7 @@ use berth_domain::operation::{Kind, Operation, Outcome};
 use berth_domain::refusal::Refusal;
 use berth_domain::vm::{Event, Vm};
 
+use super::metadata::examine_protection;
 use super::migration::move_on;
 use super::operation::transition;
 use crate::command::LeaseRequest;
@@ -28,6 +29,7 @@ impl<J: Journal> Transaction<'_, J> {
             return Err(vm_busy(name, operation));
         }
         let state = transition(&vm, Event::DeleteBegan)?;
+        examine_protection(&vm, "deleted")?;
         self.examine_orphans(&vm, &Kind::Delete)?;
         self.examine_new_operation(id, lease)?;
         // Where it left disks on the source, what it had there is kept until they are deleted.

@@ -30,6 +30,7 @@ mod import;
 mod inventory;
 mod lease;
 mod log;
+mod metadata;
 mod migration;
 mod operation;
 mod order;
@@ -250,6 +251,7 @@ impl<J: Journal> Transaction<'_, J> {
                 project,
                 restart,
                 first_boot,
+                metadata,
             } => self.begin_boot(&boot::Begin {
                 operation: *operation,
                 vm,
@@ -261,6 +263,7 @@ impl<J: Journal> Transaction<'_, J> {
                 project: project.as_ref(),
                 restart: *restart,
                 first_boot: first_boot.as_ref(),
+                metadata,
             }),
             Command::BeginMigration {
                 operation,
@@ -370,6 +373,7 @@ impl<J: Journal> Transaction<'_, J> {
             },
             Command::SetRestartPolicy { vm, policy } => self.set_restart_policy(vm, *policy),
             Command::OpenConsole { vm, .. } => self.open_console(vm),
+            Command::UpdateVm { vm, change } => self.update_vm(vm, change),
             Command::TakeLease { operation, lease } => self.take_lease(*operation, lease),
             Command::RenewLeases {
                 conductor,

@@ -19,6 +19,7 @@ use berth_domain::refusal::{Code, Refusal};
 use berth_domain::version::power_gate;
 use berth_domain::vm::{Event, State, Vm, VmSpec, check_image_name};
 
+use super::metadata::examine_protection;
 use super::operation::transition;
 use super::recovery::{GUEST_RUNS_TWICE, VOLUME_TAKEN};
 use crate::command::LeaseRequest;
@@ -59,6 +60,9 @@ impl<J: Journal> Transaction<'_, J> {
             return Err(invalid("KIND_NOT_ALLOWED", "it is begun otherwise"));
         }
         let host = examine_state(&vm, kind)?;
+        if matches!(kind, Kind::Rebuild { .. }) {
+            examine_protection(&vm, "rebuilt")?;
+        }
         self.examine_host(host)?;
         if !matches!(kind, Kind::Stop { .. } | Kind::Snapshot { .. }) {
             self.examine_orphans(&vm, kind)?;

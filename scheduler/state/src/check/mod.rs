@@ -51,7 +51,7 @@ pub type Rule = fn(&State) -> Result<(), Violation>;
 
 /// Every rule, in the order in which broken ones are reported. Those that take longest come first, so that
 /// threads end together.
-pub const RULES: [Rule; 58] = [
+pub const RULES: [Rule; 59] = [
     hosts::usage_is_the_sum_of_claims,
     hosts::claims_fit_together,
     hosts::roots_carry_what_hosts_report,
@@ -72,6 +72,7 @@ pub const RULES: [Rule; 58] = [
     vms::first_boots_are_of_vms_that_boot,
     vms::troubles_are_of_running_vms,
     vms::restarts_are_bounded,
+    vms::metadata_is_valid,
     operations::running_have_leases,
     operations::epochs_are_distinct,
     operations::running_work_on_their_vm,

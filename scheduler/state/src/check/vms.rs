@@ -132,6 +132,15 @@ pub(super) fn restarts_are_bounded(state: &State) -> Result<(), Violation> {
     Ok(())
 }
 
+/// What is written on VMs is within its bounds.
+pub(super) fn metadata_is_valid(state: &State) -> Result<(), Violation> {
+    for (name, vm) in &state.vms {
+        let what = format_args!("vm {name}: {:?}", vm.metadata);
+        rule(vm.metadata.faults().is_empty(), "metadata_is_valid", what)?;
+    }
+    Ok(())
+}
+
 /// Only a VM in ERROR says why it is.
 pub(super) fn only_errors_have_a_reason(state: &State) -> Result<(), Violation> {
     let good = |vm: &Vm| match vm.state {

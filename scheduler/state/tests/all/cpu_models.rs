@@ -61,6 +61,7 @@ fn begin(world: &mut World, spec: &VmSpec, claim: Claim) -> Result<(), String> {
         project: None,
         restart: Default::default(),
         first_boot: None,
+        metadata: Default::default(),
     };
     world
         .run(command)

@@ -86,6 +86,7 @@ fn a_claim_that_is_wrong_in_itself_is_refused() {
             project: None,
             restart: Default::default(),
             first_boot: None,
+            metadata: Default::default(),
         });
         reason(&outcome).to_owned()
     };
@@ -459,6 +460,7 @@ fn a_fit_that_others_made_stale_is_refused() {
         project: None,
         restart: Default::default(),
         first_boot: None,
+        metadata: Default::default(),
     });
     assert_eq!(reason(&outcome), "NO_VALID_HOST");
 }
@@ -587,6 +589,7 @@ fn what_a_guest_is_given_lasts_as_long_as_its_boot() {
             project: None,
             restart: Default::default(),
             first_boot: given.then(|| Arc::new(first_boot())),
+            metadata: Default::default(),
         });
         assert_eq!(reason(&outcome), "SEED_MISMATCH");
     }

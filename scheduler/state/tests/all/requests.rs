@@ -115,6 +115,7 @@ fn a_retry_of_a_boot_gets_the_same_operation() {
         project: None,
         restart: Default::default(),
         first_boot: None,
+        metadata: Default::default(),
     };
     let id = |outcome| match outcome {
         Ok(Reply::Operation(operation)) => operation.id,

@@ -127,6 +127,7 @@ impl Requests {
             project: None,
             restart: RestartPolicy::default(),
             first_boot: None,
+            metadata: Default::default(),
         };
         DecisionRequest {
             key: Some(self.key("ScheduleVm")),

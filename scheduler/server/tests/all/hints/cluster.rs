@@ -326,6 +326,7 @@ impl World {
             project: None,
             restart: Default::default(),
             first_boot: None,
+            metadata: Default::default(),
             boot: BootSource::Kernel {
                 kernel: "vmlinuz".to_owned(),
                 initrd: "initrd".to_owned(),

@@ -13,7 +13,7 @@ use berth_domain::name::VmName;
 use berth_domain::numa::Assignment;
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::server_group::GroupPolicy;
-use berth_domain::vm::{Restarts, State as VmState, Vm, VmSpec};
+use berth_domain::vm::{Metadata, Restarts, State as VmState, Vm, VmSpec};
 
 use super::Seat;
 use super::settle::Settling;
@@ -150,6 +150,7 @@ impl<J: Journal> Transaction<'_, J> {
             created_at: self.now(),
             trouble: None,
             restarts: Restarts::default(),
+            metadata: Metadata::default(),
             first_boot: None,
             ownership: self.ownership(None),
         })

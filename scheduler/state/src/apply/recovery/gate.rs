@@ -87,6 +87,7 @@ fn is_permitted(command: &Command) -> bool {
         | Command::ImportProviders { .. }
         | Command::ImportConsumers { .. }
         | Command::SetRestartPolicy { .. }
+        | Command::UpdateVm { .. }
         | Command::NoteVolumes { .. }
         | Command::FinalizeUpgrade { .. }
         | Command::ReplaceGrantKey { .. }
