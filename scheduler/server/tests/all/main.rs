@@ -26,6 +26,7 @@
 //! | `placement_hostile` | slow and numerous clients |
 //! | `placement_rest` | who may call the REST API |
 //! | `process` | the program: refused starts and `kill -9` |
+//! | `labels` | labels and descriptions of VMs in lists and refusals |
 //! | `projects` | projects of VMs in lists and usages |
 //! | `promises` | what answers state, under faults |
 //! | `providers` | batches and watches of providers |
@@ -53,6 +54,7 @@ mod hostile;
 mod import;
 mod inputs;
 mod joining;
+mod labels;
 mod liveness;
 mod one;
 mod pci_aliases;

@@ -21,6 +21,7 @@
 //! | `import` | import from another Placement |
 //! | `leases` | leases of operations |
 //! | `memory` | the policy on memory |
+//! | `metadata` | labels, descriptions and protections of VMs |
 //! | `operations` | boots, migrations and deletions |
 //! | `pci_aliases` | PCI aliases |
 //! | `pci_functions` | PCI functions of claims |
@@ -55,6 +56,7 @@ mod hosts;
 mod import;
 mod leases;
 mod memory;
+mod metadata;
 mod operations;
 mod ownership;
 mod pci_aliases;

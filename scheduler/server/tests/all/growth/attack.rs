@@ -382,7 +382,8 @@ impl Attacker {
     }
 
     fn begin_boot(&mut self, vm: &str, is_long: bool) -> Option<OperationId> {
-        let operation = self.world.begin_boot(vm, &spec_of(is_long), HOST).ok()?;
+        let (spec, metadata) = (spec_of(is_long), metadata_of(is_long));
+        let operation = self.world.begin_boot_with(vm, &spec, HOST, metadata).ok()?;
         self.accepted += 1;
         Some(operation)
     }
@@ -730,6 +731,22 @@ fn report_of(number: usize, host: &str, is_long: bool) -> HostReport {
         ],
         ..report(topology)
     }
+}
+
+/// Returns what is written on a VM: as much as may be, or nothing. It is not protected, so that attacks
+/// can delete it.
+fn metadata_of(is_long: bool) -> vm::Metadata {
+    let mut metadata = vm::Metadata::default();
+    if is_long {
+        let prefix = text(vm::LABEL_PREFIX_LENGTH_MAX);
+        let key = |number: usize| format!("{prefix}/{number:x>63}");
+        let value = text(vm::LABEL_VALUE_LENGTH_MAX);
+        let labels = (0..vm::LABELS_MAX).map(|number| (key(number), value.clone()));
+        metadata.labels = labels.collect();
+        metadata.description = text(vm::DESCRIPTION_BYTES_MAX);
+        assert_eq!(metadata.faults(), []);
+    }
+    metadata
 }
 
 fn spec_of(is_long: bool) -> VmSpec {

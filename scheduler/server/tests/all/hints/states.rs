@@ -9,7 +9,7 @@ use berth_domain::id::{ClaimId, MigrationId, OperationId, TimeMs};
 use berth_domain::name::{FlavorName, VmName};
 use berth_domain::operation::{GuestPower, Kind, Mark, Step};
 use berth_domain::refusal::{Code, Refusal};
-use berth_domain::vm::{SchedulingHints, State};
+use berth_domain::vm::{MetadataChange, SchedulingHints, State};
 use berth_state::Reply;
 use berth_state::command::{Command, Effect};
 use berth_testkit::state::{report, topology};
@@ -211,16 +211,19 @@ fn named(hint: &str) -> Vec<String> {
     commands.collect()
 }
 
+/// The states of which there is advice, and whether the VM has a claim then.
+const STATES: [(State, bool); 5] = [
+    (State::Shelved, false),
+    (State::Resized, true),
+    (State::Stopped, true),
+    (State::Error, true),
+    (State::Error, false),
+];
+
 #[test]
 fn what_is_advised_about_a_state_is_admitted_in_it() {
     let mut advised = 0;
-    for (state, has_claim) in [
-        (State::Shelved, false),
-        (State::Resized, true),
-        (State::Stopped, true),
-        (State::Error, true),
-        (State::Error, false),
-    ] {
+    for (state, has_claim) in STATES {
         let world = world(state, has_claim);
         let present = world.state.vm(&vm()).unwrap();
         assert_eq!((present.state, present.claim.is_some()), (state, has_claim));
@@ -241,4 +244,46 @@ fn what_is_advised_about_a_state_is_admitted_in_it() {
         }
     }
     assert!(advised >= 25, "{advised}");
+}
+
+fn protect(world: &mut World, protected: bool) {
+    let reply = world.run(Command::UpdateVm {
+        vm: vm(),
+        change: MetadataChange {
+            protected: Some(protected),
+            ..MetadataChange::default()
+        },
+    });
+    assert_eq!(reply, Reply::None);
+}
+
+/// Goal: a deletion and a rebuild of a protected VM are refused with the command that lets them through,
+/// and nothing else is refused for the protection.
+#[test]
+fn what_lifts_a_protection_lets_the_request_through() {
+    let mut advised = 0;
+    for (state, has_claim) in [(State::Active, true)].into_iter().chain(STATES) {
+        let bare = world(state, has_claim);
+        let mut protected = bare.clone();
+        protect(&mut protected, true);
+        for command in COMMANDS {
+            let before = attempt(&mut bare.clone(), command);
+            let outcome = attempt(&mut protected.clone(), command);
+            let is_destroyed = matches!(command, "delete" | "rebuild") && before.is_ok();
+            if !is_destroyed {
+                let case = format!("{command} of a VM that is {state:?}");
+                assert_eq!(outcome, before, "{case}");
+                continue;
+            }
+            let refusal = outcome.unwrap_err();
+            assert_eq!(refusal.reason, "VM_PROTECTED");
+            let hint = refusal.hint.unwrap();
+            assert!(hint.contains("`berth vm set a --unprotect`"), "{hint}");
+            let mut lifted = protected.clone();
+            protect(&mut lifted, false);
+            assert_eq!(attempt(&mut lifted, command), Ok(()), "{command} {state:?}");
+            advised += 1;
+        }
+    }
+    assert!(advised >= 8, "{advised}");
 }
