@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use berth_domain::ownership::ProjectName;
 use berth_domain::pci::PciMatch;
+use berth_domain::vm::LabelSelector;
 use berth_process::Encryption;
 use berth_proto::convert::ownership::write_project;
 use berth_scheduler::Profile;
@@ -24,6 +25,7 @@ pub use self::escape_key::EscapeKey;
 pub use self::first_boot::FirstBoot;
 pub use self::history::HistoryPart;
 pub use self::log_level::{LogLevel, Programs};
+pub use self::metadata::{MetadataOptions, NewMetadata};
 pub use self::moves::{DrainOptions, HostMoves, Moves};
 pub use self::output::OutputOptions;
 pub use self::placement::{
@@ -55,6 +57,7 @@ mod first_boot;
 mod help;
 mod history;
 mod log_level;
+mod metadata;
 mod moves;
 pub(crate) mod names;
 mod output;
@@ -577,6 +580,9 @@ From a disk image, on a bridge:
         /// Only the VMs of this project
         #[arg(long)]
         project: Option<ProjectName>,
+        /// Only the VMs with this label, of any value or of the given one (repeatable: with all of them)
+        #[arg(long = "label", value_name = "KEY[=VALUE]")]
+        labels: Vec<LabelSelector>,
     },
     /// Show a VM and the NUMA nodes, CPUs and pages it uses
     Show {
@@ -641,7 +647,29 @@ From a disk image, on a bridge:
         #[command(flatten)]
         restart: Restart,
     },
+    /// Set the labels, the description and the protection of VMs
+    ///
+    /// What is not given stays as it is, other labels too. It is possible while an operation works on a VM.
+    /// A VM that is protected can neither be deleted nor rebuilt; everything else is done to it as ever.
+    #[command(after_help = "\
+  berth vm set db web --label team=blue --label example.com/tier=1
+  berth vm set db --remove-label team --description \"orders, primary\"
+  berth vm set db --protect
+`berth vm list --label team=blue` lists the VMs with a label.")]
+    Set {
+        /// Names of the VMs
+        #[arg(value_name = "VM", required = true)]
+        vms: Vec<String>,
+        /// What changes
+        #[command(flatten)]
+        metadata: MetadataOptions,
+        /// Idempotency key: a repeated request returns the first response
+        #[arg(long, value_name = "UUID")]
+        request_id: Option<uuid::Uuid>,
+    },
     /// Stop VMs and delete them with their disks
+    ///
+    /// A VM that is protected is not deleted: `berth vm set --unprotect` lifts the protection.
     Delete {
         /// Names of the VMs
         #[arg(value_name = "VM", required = true)]
@@ -728,6 +756,9 @@ pub struct VmCreate {
     /// The project that it belongs to
     #[command(flatten)]
     pub project: InProject,
+    /// What is written on it
+    #[command(flatten)]
+    pub metadata: NewMetadata,
     /// What the guest is given for its first boot
     #[command(flatten)]
     pub first_boot: FirstBoot,

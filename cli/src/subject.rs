@@ -55,6 +55,7 @@ const COMMANDS: &[(&str, Effect, Names)] = &[
     ("vm shelve", Changes, VM),
     ("vm unshelve", Changes, VM),
     ("vm set-restart", Changes, VM),
+    ("vm set", Changes, VM),
     ("vm delete", Changes, VM),
     ("vm console", Reads, NONE),
     ("flavor create", Changes, NAME),

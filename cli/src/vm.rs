@@ -2,6 +2,7 @@
 
 mod console;
 mod first_boot;
+mod metadata;
 mod moves;
 mod power;
 mod restart;
@@ -17,7 +18,7 @@ use berth_domain::ownership::ProjectName;
 use berth_domain::reality::Absence;
 use berth_domain::transfer::TransferOverrides;
 use berth_domain::version::Feature;
-use berth_domain::vm::{Disk, DiskFormat, Nic, RestartPolicy, SEED_BYTES, Vm};
+use berth_domain::vm::{Disk, DiskFormat, LabelSelector, Nic, RestartPolicy, SEED_BYTES, Vm};
 use berth_proto::conductor::v1::{CreateVmRequest, DeleteVmRequest, MigrateVmRequest};
 use berth_proto::convert::ownership::write_project;
 use berth_proto::convert::restart::write as write_restart;
@@ -32,7 +33,7 @@ use berth_proto::scheduler::v1::{
 use berth_proto::types::v1 as wire;
 use serde_json::json;
 
-use crate::arguments::{Run, Transfer, Vm as Verb, VmCreate};
+use crate::arguments::{NewMetadata, Run, Transfer, Vm as Verb, VmCreate};
 use crate::output::Columns;
 use crate::session::{Session, conduct, creator, read_all, request_id, resource, short};
 use crate::sides::Sides;
@@ -40,7 +41,7 @@ use crate::usage::Usage;
 use crate::{all_pages, draw, history, migration, output, progress, read};
 
 /// The columns of the list.
-pub(crate) const COLUMNS: Columns<7, 5> = Columns {
+pub(crate) const COLUMNS: Columns<7, 7> = Columns {
     usual: [
         "vm",
         "state",
@@ -50,7 +51,15 @@ pub(crate) const COLUMNS: Columns<7, 5> = Columns {
         "vcpus",
         "memory mib",
     ],
-    wide: ["operation", "server group", "zone", "project", "creator"],
+    wide: [
+        "operation",
+        "server group",
+        "zone",
+        "project",
+        "creator",
+        "labels",
+        "protected",
+    ],
 };
 
 /// Runs the command.
@@ -61,7 +70,11 @@ pub(crate) const COLUMNS: Columns<7, 5> = Columns {
 pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
     match verb {
         Verb::Create(options) => create(session, *options).await,
-        Verb::List { host, project } => list(session, host.as_deref(), project.as_ref()).await,
+        Verb::List {
+            host,
+            project,
+            labels,
+        } => list(session, host.as_deref(), project.as_ref(), &labels).await,
         Verb::Show { vm } => show(session, &vm).await,
         Verb::History { vm, part } => history::show(session, "vms", &vm, &part).await,
         Verb::Migrate {
@@ -103,6 +116,11 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
         } => migrate(session, &vm, host.as_deref(), &transfer, &run).await,
         Verb::Power(verb) => power::run(session, verb).await,
         Verb::SetRestart { vm, restart } => restart::set(session, &vm, restart).await,
+        Verb::Set {
+            vms,
+            metadata,
+            request_id,
+        } => metadata::set(session, &vms, &metadata, request_id).await,
         Verb::Delete { vms, run } => {
             several::each(session, &vms, &run, async |vm| {
                 delete(session, vm, &run).await
@@ -152,9 +170,11 @@ async fn create(session: &Session, options: VmCreate) -> anyhow::Result<()> {
     let project = named.is_some_and(|project| !project.is_default());
     let restart = (!options.restart.is_empty()).then_some(Feature::RestartPolicy);
     let first_boot = (!options.first_boot.is_empty()).then_some(Feature::FirstBoot);
+    let metadata = (options.metadata != NewMetadata::default()).then_some(Feature::VmMetadata);
     let needed = [
         restart,
         first_boot,
+        metadata,
         project.then_some(Feature::Projects),
         volumes,
         has_hints.then_some(Feature::SchedulingHints),
@@ -191,6 +211,7 @@ fn template(options: &VmCreate) -> anyhow::Result<wire::VmTemplate> {
         seed: false,
     });
     let nics = options.nics.iter();
+    let metadata = options.metadata.to_metadata()?;
     Ok(wire::VmTemplate {
         flavor: resource("flavors", &options.flavor),
         boot: Some(wire::BootSource {
@@ -214,7 +235,9 @@ fn template(options: &VmCreate) -> anyhow::Result<wire::VmTemplate> {
         project: options.project.to_wire(),
         restart_policy: write_restart(&options.restart.apply_to(&RestartPolicy::default())),
         first_boot: first_boot::read(&options.first_boot)?,
-        ..Default::default()
+        labels: metadata.labels,
+        description: metadata.description,
+        protected: metadata.protected,
     })
 }
 
@@ -302,13 +325,17 @@ async fn list(
     session: &Session,
     host: Option<&str>,
     project: Option<&ProjectName>,
+    labels: &[LabelSelector],
 ) -> anyhow::Result<()> {
     let request = ListVmsRequest {
+        labels: labels.iter().map(ToString::to_string).collect(),
         project: write_project(project),
         host: host.map(|h| resource("hosts", h)).unwrap_or_default(),
         ..Default::default()
     };
-    let vms = all_pages!(session, SchedulerServiceClient, list_vms, request, vms);
+    let mut vms = all_pages!(session, SchedulerServiceClient, list_vms, request, vms);
+    // A scheduler that does not know labels returns every VM.
+    vms.retain(|vm| labels.iter().all(|label| label.matches(&vm.labels)));
     let tasks: Vec<String> = vms.iter().map(|vm| vm.task.clone()).collect();
     let vms: Vec<Vm> = read_all(vms)?;
     if session.for_programs() {
@@ -335,6 +362,8 @@ async fn list(
                 output::or_dash(hints.availability_zone.as_ref()),
                 vm.ownership.project_name().to_owned(),
                 creator(&vm.ownership),
+                metadata::labels(&vm.metadata),
+                metadata::protected(&vm.metadata),
             ];
             (usual, wide)
         })
@@ -383,6 +412,7 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
         ("project", vm.ownership.project_name().to_owned()),
         ("creator", creator(&vm.ownership)),
     ];
+    fields.extend(metadata::fields(&vm.metadata));
     if let Some(trouble) = &vm.trouble {
         let since = trouble.since.0 / 1000;
         let why = trouble.absence.reason();

@@ -144,7 +144,10 @@ mod tests {
         ("IMAGE", "a file of the hosts"),
         ("INITRD", "a file of the hosts"),
         ("KERNEL", "a file of the hosts"),
-        ("KEY", "of metadata, or of a policy that knows its keys"),
+        (
+            "KEY",
+            "of metadata, of a label, which is read with its form, or of a policy that knows its keys",
+        ),
         ("METHOD", "of an audit filter"),
         (
             "NAME",
@@ -162,6 +165,7 @@ mod tests {
         ("REASON", "a text for people"),
         ("ROLE", "checked where it is read, with the roles"),
         ("TEMPLATE", "of Ganeti"),
+        ("TEXT", "a text for people"),
         ("TIME", "checked where it is read, with its forms"),
         ("TRAIT", "alternatives of traits"),
         ("URL", "of another server, checked where it is dialled"),

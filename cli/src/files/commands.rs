@@ -200,6 +200,7 @@ fn vm(verb: &Vm) -> Verdict {
         | Vm::Power(_)
         | Vm::Moves(_)
         | Vm::SetRestart { .. }
+        | Vm::Set { .. }
         | Vm::Delete { .. } => Changes,
     }
 }
@@ -285,6 +286,7 @@ mod tests {
     #[test]
     fn everything_else_is_refused_with_its_reason() {
         for line in [
+            "vm set a --protect",
             "vm delete a",
             "vm create a --flavor x --kernel k --initrd i",
             "host cordon h1",

@@ -10,17 +10,20 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 /// Fields that a record leaves out where they hold nothing.
-const OMITTED: [&str; 16] = [
+const OMITTED: [&str; 19] = [
     "change",
     "cordoned_by",
     "cpu",
     "creator",
+    "description",
     "hints",
     "image_properties",
+    "labels",
     "pci_aliases",
     "planned",
     "pmem",
     "project",
+    "protected",
     "read_only",
     "restart_obstacle",
     "restarts",

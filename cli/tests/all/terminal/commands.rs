@@ -49,6 +49,7 @@ pub(super) const COMMANDS: &[&str] = &[
     "vm shelve x",
     "vm unshelve x",
     "vm set-restart x --on-crash restart",
+    "vm set x --label a=b --protect",
     "vm delete x",
     "migration list",
     "migration show 6f1c6f0e-3a0e-4c39-8a51-4a8c3b6b1f10",

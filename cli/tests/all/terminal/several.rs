@@ -12,12 +12,15 @@ use tonic::Status;
 
 use super::Site;
 
-/// Returns the verbs of VMs that take several names.
+/// Returns the verbs of VMs that take several names and begin operations: all but `set`, which a scheduler
+/// carries out itself.
 fn verbs() -> Vec<String> {
     let command = berth_cli::arguments::Arguments::command();
     let vm = command.find_subcommand("vm").expect("a command");
-    let takes_several =
-        |verb: &&clap::Command| verb.get_positionals().any(|arg| arg.get_id() == "vms");
+    let takes_several = |verb: &&clap::Command| {
+        let begins = verb.get_arguments().any(|arg| arg.get_id() == "no_wait");
+        begins && verb.get_positionals().any(|arg| arg.get_id() == "vms")
+    };
     let verbs = vm.get_subcommands().filter(takes_several);
     verbs.map(|verb| verb.get_name().to_owned()).collect()
 }
