@@ -20,6 +20,9 @@ NEEDED = [
     (VmTemplate(restart_policy=types.RestartPolicy()), 4),
     (VmTemplate(restart_policy=types.RestartPolicy(), availability_zone="a"), 4),
     (VmTemplate(first_boot=types.FirstBoot(user_data=b"#!/bin/sh")), 4),
+    (VmTemplate(labels={"team": "blue"}), 4),
+    (VmTemplate(description="orders"), 4),
+    (VmTemplate(protected=True), 4),
 ]
 
 
@@ -32,8 +35,9 @@ def test_parameters_need_versions(template: VmTemplate, needed: int) -> None:
 def test_every_field_of_a_template_is_known() -> None:
     # A new one may need a conductor that knows it: add it to the cases above.
     assert set(VmTemplate.DESCRIPTOR.fields_by_name) == {
-        "availability_zone", "boot", "disks", "first_boot", "flavor", "image_properties", "nics",
-        "project", "restart_policy", "server_group", "volumes",
+        "availability_zone", "boot", "description", "disks", "first_boot", "flavor",
+        "image_properties", "labels", "nics", "project", "protected", "restart_policy",
+        "server_group", "volumes",
     }
 
 

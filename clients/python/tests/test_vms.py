@@ -223,6 +223,32 @@ def test_the_asynchronous_client_does_the_same(cluster: Cluster) -> None:
     asyncio.run(all_at_once())
 
 
+def test_labels_and_the_protection_are_changed(client: Client) -> None:
+    written = {"labels": {"team": "blue", "tier": "1"}, "description": "orders", "protected": True}
+    boot(client, "written", **written).wait(30)
+    vm = client.vms.show("written")
+    assert dict(vm.labels) == written["labels"]
+    assert (vm.description, vm.protected) == ("orders", True)
+    with pytest.raises(berth_client.FailedPrecondition) as raised:
+        client.vms.delete("written")
+    assert raised.value.reason == "VM_PROTECTED"
+    assert "--unprotect" in (raised.value.hint or "")
+    vm = client.vms.update("written", set_labels={"team": "red"}, remove_labels=["tier"])
+    assert (dict(vm.labels), vm.description, vm.protected) == ({"team": "red"}, "orders", True)
+    for labels, expected in [
+        (["team"], ["vms/written"]), (["team=red"], ["vms/written"]), (["team=blue"], []),
+        (["team", "tier"], []),
+    ]:
+        assert [vm.name for vm in client.vms.list(labels=labels)] == expected
+    with pytest.raises(TypeError):
+        list(client.vms.list(labels="team"))
+    with pytest.raises(berth_client.InvalidArgument):
+        client.vms.update("written", set_labels={"not a key": "1"})
+    vm = client.vms.update("written", description="", protected=False)
+    assert (vm.description, vm.protected) == ("", False)
+    client.vms.delete("written").wait(30)
+
+
 def test_a_client_that_is_closed_makes_no_calls(cluster: Cluster) -> None:
     client = cluster.client()
     client.cluster.status()

@@ -20,7 +20,8 @@ def version_needed(request: Message) -> int:
         return 0
     template = request.template
     newest = template.HasField("restart_policy") or template.HasField("first_boot")
-    if newest or template.project not in ("", "default"):
+    written = template.labels or template.description or template.protected
+    if newest or written or template.project not in ("", "default"):
         return 4
     return 3 if template.server_group or template.availability_zone or template.volumes else 0
 
@@ -42,6 +43,9 @@ class Source:
     project: str = ""
     restart_policy: restart_pb2.RestartPolicy | None = None
     first_boot: first_boot_pb2.FirstBoot | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    description: str = ""
+    protected: bool = False
 
     def template(self) -> vm_spec_pb2.VmTemplate:
         """Returns it as the message that is sent."""
@@ -73,4 +77,7 @@ class Source:
             project=self.project,
             restart_policy=self.restart_policy,
             first_boot=self.first_boot,
+            labels=dict(self.labels),
+            description=self.description,
+            protected=self.protected,
         )

@@ -14,6 +14,7 @@ from berth_client import methods
 from berth_client._async.calls import AsyncCalls
 from berth_client._async.operation import AsyncOperation
 from berth_client._ids import resource
+from berth_client._labels import has_labels, list_of
 from berth_client._template import Source
 from berth_client.proto.conductor.v1 import conductor_service_pb2 as wire
 from berth_client.proto.scheduler.v1 import power_service_pb2, scheduler_service_pb2
@@ -51,19 +52,24 @@ class AsyncVms:
         project: str = "",
         restart_policy: RestartPolicy | None = None,
         first_boot: FirstBoot | None = None,
+        labels: Mapping[str, str] | None = None,
+        description: str = "",
+        protected: bool = False,
         host: str = "",
         request_id: str | None = None,
         timeout: float | None = None,
     ) -> AsyncOperation:
         """Creates a VM and boots it, from a kernel or from its first disk.
 
-        With `first_boot` the guest gets user-data, SSH keys and a network configuration.
+        With `first_boot` the guest gets user-data, SSH keys and a network configuration. A VM that
+        is `protected` can neither be deleted nor rebuilt until `update` lifts that.
 
         Raises `NoValidHost` if no host can take it, `AlreadyExists` if there is one of this name.
         """
         source = Source(
             flavor, kernel, initrd, cmdline, disks, nics, image_properties or {}, server_group,
-            availability_zone, volumes, project, restart_policy, first_boot,
+            availability_zone, volumes, project, restart_policy, first_boot, labels or {},
+            description, protected,
         )
         request = wire.CreateVmRequest(
             vm=resource("vms", name),
@@ -122,19 +128,31 @@ class AsyncVms:
         return await self._calls.unary(_SCHEDULER.GetVm, request)
 
     async def list(
-        self, *, host: str = "", project: str = "", page_size: int = 0
+        self,
+        *,
+        host: str = "",
+        project: str = "",
+        labels: Iterable[str] = (),
+        page_size: int = 0,
     ) -> AsyncIterator[Vm]:
         """Yields all VMs, of a host or of a project, in the order of their names.
 
-        They are read page by page; each page is consistent in itself.
+        Of `labels`, each `key` or `key=value`, the VMs have all. They are read page by page; each
+        page is consistent in itself.
         """
+        selectors = list_of(labels)
         request = scheduler_service_pb2.ListVmsRequest(
-            host=resource("hosts", host), project=project, page_size=page_size
+            host=resource("hosts", host),
+            project=project,
+            labels=selectors,
+            page_size=page_size,
         )
         while True:
             page = await self._calls.unary(_SCHEDULER.ListVms, request)
             for vm in page.vms:
-                yield vm
+                # A scheduler that does not know labels returns every VM.
+                if has_labels(vm, selectors):
+                    yield vm
             if not page.next_page_token:
                 return
             request.page_token = page.next_page_token
@@ -393,6 +411,34 @@ class AsyncVms:
             _CONDUCTOR.DeleteVm, request, timeout=timeout, request_id=request_id
         )
         return AsyncOperation(self._calls, answer.operation)
+
+    async def update(
+        self,
+        name: str,
+        *,
+        set_labels: Mapping[str, str] | None = None,
+        remove_labels: Iterable[str] = (),
+        description: str | None = None,
+        protected: bool | None = None,
+        request_id: str | None = None,
+        timeout: float | None = None,
+    ) -> Vm:
+        """Changes labels, the description and the protection of a VM, and returns it.
+
+        What is not given stays as it is, other labels too; an empty description removes it. It is
+        possible while an operation works on the VM.
+        """
+        request = scheduler_service_pb2.UpdateVmRequest(
+            vm=resource("vms", name),
+            set_labels=dict(set_labels or {}),
+            remove_labels=list_of(remove_labels),
+            description=description,
+            protected=protected,
+        )
+        answer = await self._calls.unary(
+            _SCHEDULER.UpdateVm, request, timeout=timeout, request_id=request_id
+        )
+        return answer.vm
 
     async def set_restart_policy(
         self,
