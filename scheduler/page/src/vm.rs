@@ -90,7 +90,26 @@ fn summary(vm: &Vm, lost: &str) -> Markup {
                 ("Created", time(vm.create_time.as_ref())),
                 ("UID", html! { code { (Shown(&vm.uid)) } }),
             ]))
+            (written(vm))
             (problems(vm, lost))
+        }
+    }
+}
+
+/// Returns what operators wrote on a VM.
+fn written(vm: &Vm) -> Markup {
+    let labels = vm.labels.iter();
+    let labels = joined(labels.map(|(key, value)| format!("{}={}", plain(key), plain(value))));
+    let or_none = |text: &str| match text {
+        "" => html! { "none" },
+        text => html! { (Wrapped(text)) },
+    };
+    html! {
+        @if vm.protected {
+            p class="notice note" { "It is protected: it can neither be deleted nor rebuilt." }
+        }
+        @if !labels.is_empty() || !vm.description.is_empty() {
+            (facts(&[("Labels", or_none(&labels)), ("Description", or_none(&vm.description))]))
         }
     }
 }
