@@ -50,6 +50,7 @@ mod support;
 mod tls;
 mod traces;
 mod upgrade;
+mod vm_metadata;
 mod watch;
 
 /// All programs of Berth in one; which one runs depends on the name that it is started under.
