@@ -33,8 +33,8 @@ mod volumes;
 
 pub use metadata::{
     DESCRIPTION_BYTES_MAX, InvalidLabel, LABEL_NAME_LENGTH_MAX, LABEL_PREFIX_LENGTH_MAX,
-    LABEL_VALUE_LENGTH_MAX, LABELS_MAX, LabelSelector, Labels, Metadata, MetadataChange,
-    check_label_key,
+    LABEL_VALUE_LENGTH_MAX, LABELS_MAX, LabelSelector, Labels, METADATA_FAULTS_MAX, Metadata,
+    MetadataChange, check_label_key,
 };
 pub use restart::{
     Action as RestartAction, Due, PER_HOUR_DEFAULT, PER_HOUR_MAX, PRIORITY_DEFAULT, PRIORITY_MAX,

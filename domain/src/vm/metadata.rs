@@ -25,8 +25,13 @@ pub const LABEL_VALUE_LENGTH_MAX: usize = 63;
 /// The longest description, in bytes.
 pub const DESCRIPTION_BYTES_MAX: usize = 1024;
 
-/// How much of a key is repeated in the name of a faulty field.
-const FIELD_LENGTH_MAX: usize = 64;
+/// The most faults that are reported at once. Refusals are stored with the ids of their requests.
+pub const METADATA_FAULTS_MAX: usize = 8;
+
+/// How much of a key is repeated in the name of a faulty field: the longest key that can be one.
+const FIELD_LENGTH_MAX: usize = LABEL_PREFIX_LENGTH_MAX + 1 + LABEL_NAME_LENGTH_MAX;
+/// How much of a value is repeated.
+const SHOWN_LENGTH_MAX: usize = 80;
 
 /// The labels of a VM, by their keys.
 pub type Labels = BTreeMap<String, String>;
@@ -66,7 +71,7 @@ impl Metadata {
         *self == Self::default()
     }
 
-    /// Returns everything that is wrong with it.
+    /// Returns what is wrong with it, at most [`METADATA_FAULTS_MAX`] faults.
     #[must_use]
     pub fn faults(&self) -> Vec<Fault> {
         let mut faults = Vec::new();
@@ -87,8 +92,10 @@ impl Metadata {
         } else if self.description.chars().any(char::is_control) {
             let rule =
                 "must have no control characters, such as line breaks: replace them by spaces";
-            faults.push(Fault::new("description", &self.description, rule));
+            let shown = printable(&self.description, SHOWN_LENGTH_MAX);
+            faults.push(Fault::new("description", shown, rule));
         }
+        faults.truncate(METADATA_FAULTS_MAX);
         faults
     }
 
@@ -115,8 +122,8 @@ impl MetadataChange {
         *self == Self::default()
     }
 
-    /// Returns what is wrong with the change itself. Whether its result is good, [`Metadata::faults`]
-    /// states.
+    /// Returns what is wrong with the change itself, at most [`METADATA_FAULTS_MAX`] faults. Whether its
+    /// result is good, [`Metadata::faults`] states.
     #[must_use]
     pub fn faults(&self) -> Vec<Fault> {
         let mut faults: Vec<Fault> = self
@@ -128,8 +135,10 @@ impl MetadataChange {
         let both = both.filter(|key| self.set_labels.contains_key(*key));
         faults.extend(both.map(|key| {
             let rule = "is both set and removed: name it once";
-            Fault::new(field(key), &self.set_labels[key], rule)
+            let value = printable(&self.set_labels[key], SHOWN_LENGTH_MAX);
+            Fault::new(field(key), value, rule)
         }));
+        faults.truncate(METADATA_FAULTS_MAX);
         faults
     }
 
@@ -218,8 +227,28 @@ pub fn check_label_key(key: &str) -> Result<(), InvalidLabel> {
 }
 
 fn field(key: &str) -> String {
-    let shown: String = key.chars().take(FIELD_LENGTH_MAX).collect();
-    format!("labels.{shown}")
+    format!("labels.{}", printable(key, FIELD_LENGTH_MAX))
+}
+
+/// Returns the beginning of a text in printable ASCII, of at most `length_max` bytes; every other
+/// character is written as its code point, as `<U+00E4>`, and so is `<`.
+///
+/// Every member makes the refusals that it stores, and what `{:?}` escapes depends on the Unicode tables
+/// of the standard library that a member was built with.
+fn printable(text: &str, length_max: usize) -> String {
+    let mut shown = String::new();
+    for character in text.chars() {
+        let is_plain = matches!(character, ' '..='~') && character != '<';
+        let part = match is_plain {
+            true => character.to_string(),
+            false => format!("<U+{:04X}>", u32::from(character)),
+        };
+        if shown.len() + part.len() > length_max {
+            break;
+        }
+        shown.push_str(&part);
+    }
+    shown
 }
 
 fn key_fault(key: &str) -> Option<Fault> {
@@ -241,7 +270,11 @@ fn key_fault(key: &str) -> Option<Fault> {
     } else {
         return None;
     };
-    Some(Fault::new(field(key), key, rule))
+    Some(Fault::new(
+        field(key),
+        printable(key, SHOWN_LENGTH_MAX),
+        rule,
+    ))
 }
 
 fn value_fault(key: &str, value: &str) -> Option<Fault> {
@@ -253,7 +286,11 @@ fn value_fault(key: &str, value: &str) -> Option<Fault> {
          0-9, '-', '_' and '.', beginning and ending with a letter or a digit; longer texts go into the \
          description"
     );
-    Some(Fault::new(field(key), value, rule))
+    Some(Fault::new(
+        field(key),
+        printable(value, SHOWN_LENGTH_MAX),
+        rule,
+    ))
 }
 
 /// Returns whether a text is empty, or a word of a label.
@@ -399,6 +436,46 @@ mod tests {
         );
         let long = with_label(&"x".repeat(1000), &"y".repeat(1000)).faults();
         assert!(long[0].to_string().len() < 600, "{long:?}");
+    }
+
+    /// Goal: whatever is written, few faults are reported, each in printable ASCII of a bounded length, and
+    /// two keys that differ have fields that differ.
+    #[test]
+    fn faults_are_few_and_bounded() {
+        let key = |number: usize| format!("{number:02}{}", "\u{10ffff}".repeat(255));
+        let keys: Vec<String> = (0..LABELS_MAX).map(key).collect();
+        let metadata = Metadata {
+            labels: keys.iter().map(|k| (k.clone(), k.clone())).collect(),
+            description: "\u{1b}".repeat(DESCRIPTION_BYTES_MAX),
+            protected: false,
+        };
+        let change = MetadataChange {
+            set_labels: metadata.labels.clone(),
+            remove_labels: keys.into_iter().collect(),
+            ..MetadataChange::default()
+        };
+        for faults in [metadata.faults(), change.faults()] {
+            assert_eq!(faults.len(), METADATA_FAULTS_MAX);
+            for fault in faults {
+                let text = fault.to_string();
+                assert!(text.len() < 1_000, "{text}");
+                assert!(text.bytes().all(|byte| matches!(byte, b' '..=b'~')));
+            }
+        }
+        let prefix = "p".repeat(LABEL_PREFIX_LENGTH_MAX);
+        let long = |last| format!("{prefix}/{}{last}", "n".repeat(LABEL_NAME_LENGTH_MAX - 1));
+        let metadata = Metadata {
+            labels: labels(&[
+                (&long("a"), "-"),
+                (&long("b"), "-"),
+                ("a\u{7}", ""),
+                ("a<U+0007>", ""),
+            ]),
+            ..Metadata::default()
+        };
+        let fields = fields(&metadata);
+        assert_eq!(fields[..2], ["labels.a<U+0007>", "labels.a<U+003C>U+0007>"]);
+        assert_ne!(fields[2], fields[3]);
     }
 
     /// Goal: a change touches the keys that it names and nothing else.
