@@ -237,12 +237,17 @@ pub(super) fn held(id: ClaimId, vm: &VmName, owner: Owner, choice: &Choice) -> C
     }
 }
 
-/// Returns the requested spec, with the current flavor, every MAC address and the seed filled in.
+/// Returns the requested spec, with the current flavor, every MAC address and the seed filled in. What is
+/// written on the VM is checked too: what the state refuses is stored with the id of the request.
 fn spec_of(state: &State, params: &ScheduleVm) -> Result<VmSpec, Refusal> {
     if let Some(first_boot) = &params.first_boot {
         first_boot
             .check()
             .map_err(|faults| fault::refusal("vm", &faults))?;
+    }
+    let faults = params.metadata.faults();
+    if !faults.is_empty() {
+        return Err(fault::refusal("vm", &faults));
     }
     let seed = params.first_boot.is_some().then_some(Disk::SEED);
     let rest = Rest {

@@ -479,6 +479,17 @@ fn what_is_refused_does_not_reach_the_log() {
         let request = DecisionRequest::new("test", Action::Plain(command));
         assert!(matches!(world.decide(&request), Decision::Refuse(_)));
     }
+    // What the state refuses is stored with the id of its request, by every member.
+    let mut request = keyed(boot("a", 1), 1);
+    let Action::ScheduleVm(params) = &mut request.action else {
+        panic!("it is a boot");
+    };
+    let key = |number: u32| format!("{number:02}{}", "\u{10ffff}".repeat(255));
+    params.metadata.labels = (0..64).map(|n| (key(n), key(n))).collect();
+    let Decision::Refuse(refusal) = world.decide(&request) else {
+        panic!("its labels cannot be");
+    };
+    assert_eq!(refusal.reason, "INVALID_VM");
 }
 
 /// Goal: a refusal has the word for the state of its VM, as tables show it, whichever request is refused.
