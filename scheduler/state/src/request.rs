@@ -1,6 +1,7 @@
 //! The requests that the state remembers, so that a retry gets the first answer again.
 //!
-//! What is remembered is the outcome: a retry gets it as it was, whatever became of the objects. A
+//! What is remembered is the outcome: a retry gets it as it was, whatever became of the objects; of a refusal
+//! that [is long](Refusal::is_long), what records keep of it. A
 //! client that would get an object as it is by then, with its later generation, could overwrite with
 //! its next write what others wrote meanwhile. Before cluster version
 //! [`ServiceVersion::RECORDED_OUTCOMES`] it is a receipt that names the object, and the retry does
@@ -159,7 +160,9 @@ impl Receipt {
     /// Returns the receipt of an outcome, as a cluster version has it.
     pub(crate) fn of(outcome: &Result<Reply, Refusal>, cluster: ServiceVersion) -> Self {
         match cluster >= ServiceVersion::RECORDED_OUTCOMES {
-            true => Self::Outcome(Arc::new(outcome.clone())),
+            // A refusal that names all it was given, as of traits that do not exist, may be longer than
+            // what a member reads back.
+            true => Self::Outcome(Arc::new(outcome.clone().map_err(|no| no.as_record(true)))),
             false => Self::by_name(outcome),
         }
     }

@@ -11,15 +11,20 @@ use berth_codec::{
     CodecError, decode_command, decode_outcome, decode_row, encode_change, encode_command,
     encode_outcome, encode_row, table_name,
 };
+use berth_domain::aggregate::{Aggregate, AggregateChange, METADATA_MAX};
 use berth_domain::audit::{Chosen, Points, Ranked, RequestSummary};
+use berth_domain::claim::Owner;
 use berth_domain::host_rule::HostRule;
-use berth_domain::id::{ClusterId, Generation, TimeMs};
+use berth_domain::id::{AggregateId, ClusterId, Generation, TimeMs, VmUid};
 use berth_domain::memory::MemoryRule;
+use berth_domain::name::AggregateName;
 use berth_domain::policy::{SchedulingPolicy, Setting, Source};
 use berth_domain::recovery::{Cause, Fate, SettledVm};
 use berth_domain::refusal::Refusal;
 use berth_domain::resource::ResourceClass;
 use berth_domain::version::ServiceVersion;
+use berth_domain::vm::{LABELS_MAX, Labels, Metadata, MetadataChange, RestartPolicy};
+use berth_proto::convert::field::MESSAGE_MAX;
 use berth_state::command::{Command, Envelope};
 use berth_state::recovery::Begin;
 use berth_state::request::{Receipt, Request};
@@ -252,6 +257,99 @@ fn every_kind_is_among_them() {
     assert_eq!(tables.len(), 20, "{tables:#?}");
     // Fifteen kinds of replies beside none, and the refusal.
     assert_eq!(answers.len(), 17, "{answers:#?}");
+}
+
+/// Goal: a refusal that is stored with the id of its request can be read back, however much is wrong with what
+/// is written on a VM or an aggregate, and however many traits do not exist. Method: as many entries as a
+/// request may have, each as long as it may be and of characters that are written as their code points.
+#[test]
+fn the_longest_refusals_are_read_back() {
+    let key = |number: usize| format!("{number:02}{}", "\u{10ffff}".repeat(255));
+    let keys: Vec<String> = (0..LABELS_MAX).map(key).collect();
+    let labels: Labels = keys.iter().map(|key| (key.clone(), key.clone())).collect();
+    let description = "\u{1b}".repeat(MESSAGE_MAX);
+    let mut world = World::with_hosts(1);
+    world.boot("a", &pinned(1), "h1");
+    let spec = pinned(1);
+    let begin = Command::BeginBoot {
+        operation: operation_id(world.fresh()),
+        vm: vm_name("b"),
+        uid: VmUid(uuid(4, world.fresh())),
+        spec: Box::new(spec.clone()),
+        requested_host: None,
+        claim: world.claim("b", &spec, "h1", Owner::Vm),
+        lease: world.lease(),
+        project: None,
+        restart: RestartPolicy::default(),
+        first_boot: None,
+        metadata: Metadata {
+            labels: labels.clone(),
+            description: description.clone(),
+            protected: true,
+        },
+    };
+    let update = Command::UpdateVm {
+        vm: vm_name("a"),
+        change: MetadataChange {
+            set_labels: labels,
+            remove_labels: keys.into_iter().collect(),
+            description: Some(description),
+            protected: None,
+        },
+    };
+    for command in [begin, update] {
+        let key = request(world.fresh(), 0);
+        let refusal = world.run_as(Some(key), command).unwrap_err();
+        assert_eq!(refusal.reason, "INVALID_VM");
+        assert!(refusal.bytes() < MESSAGE_MAX / 2, "{}", refusal.bytes());
+    }
+    let name = AggregateName::new("fast").unwrap();
+    let aggregate = Aggregate {
+        name: name.clone(),
+        id: AggregateId(uuid(6, 1)),
+        hosts: BTreeSet::new(),
+        metadata: BTreeMap::new(),
+        generation: Generation(1),
+        created_at: TimeMs(0),
+    };
+    world
+        .run(Command::CreateAggregate(aggregate.clone()))
+        .unwrap();
+    let metadata: BTreeMap<_, _> = (0..METADATA_MAX).map(|n| (key(n), key(n))).collect();
+    let other = Aggregate {
+        name: AggregateName::new("slow").unwrap(),
+        id: AggregateId(uuid(6, 2)),
+        metadata: metadata.clone(),
+        ..aggregate
+    };
+    let change = AggregateChange {
+        set: metadata,
+        ..AggregateChange::default()
+    };
+    for command in [
+        Command::CreateAggregate(other),
+        Command::UpdateAggregate {
+            aggregate: name,
+            change,
+        },
+    ] {
+        let key = request(world.fresh(), 0);
+        let refusal = world.run_as(Some(key), command).unwrap_err();
+        assert_eq!(refusal.reason, "INVALID_AGGREGATE");
+    }
+    let provider = placement::create(1, None);
+    world.run(provider).unwrap();
+    let names: Vec<String> = (0..9_000).map(|n| format!("CUSTOM_{n}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let key = request(world.fresh(), 0);
+    let outcome = world.run_as(Some(key.clone()), placement::traits(1, 0, &names));
+    let refusal = outcome.unwrap_err();
+    assert!(refusal.message.len() > MESSAGE_MAX, "the answer names all");
+    let again = world.run_as(Some(key), placement::traits(1, 0, &names));
+    assert_eq!(again, Err(refusal.as_record(true)));
+    let stored: Vec<_> = world.state.rows().map(|row| encode_row(&row)).collect();
+    let rows = stored.iter().map(|row| decode_row(row).unwrap());
+    assert!(State::from_rows(rows).unwrap() == world.state);
 }
 
 /// A cluster that recovers has a table of its own.
