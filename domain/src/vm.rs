@@ -420,6 +420,19 @@ pub struct Vm {
 }
 
 impl Vm {
+    /// Returns how a hint begins that names its deletion or its rebuild: with what lifts its protection, where
+    /// it is protected.
+    #[must_use]
+    pub fn unprotect_first(&self) -> String {
+        match self.metadata.protected {
+            true => format!(
+                "lift its protection first: `berth vm set {} --unprotect`; then ",
+                self.name
+            ),
+            false => String::new(),
+        }
+    }
+
     /// Forgets a trouble that is none any more: of another claim, or of a VM that is not to run; that
     /// restarts were used up, of one that runs; and what the guest was given for its first boot, of one
     /// that has begun it or never will.

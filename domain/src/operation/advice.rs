@@ -4,8 +4,7 @@
 //! the operation is; where nothing does, nothing is advised.
 
 use super::Kind;
-use crate::name::VmName;
-use crate::vm::State;
+use crate::vm::{State, Vm};
 
 /// What can be done about the state of a VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +75,9 @@ impl Advice {
 
     /// Returns it as a sentence, with the commands that do it.
     #[must_use]
-    pub fn describe(self, vm: &VmName) -> String {
+    pub fn describe(self, vm: &Vm) -> String {
+        let first = vm.unprotect_first();
+        let vm = &vm.name;
         match self {
             Self::Wait => "wait until the operation on it has ended".to_owned(),
             Self::Start => format!("start it first: `berth vm start {vm}`"),
@@ -90,9 +91,9 @@ impl Advice {
                  {vm}`"
             ),
             Self::Rebuild => format!(
-                "recreate its disks: `berth vm rebuild {vm}`, or delete it: `berth vm delete {vm}`"
+                "{first}recreate its disks: `berth vm rebuild {vm}`, or delete it: `berth vm delete {vm}`"
             ),
-            Self::Delete => format!("delete it, `berth vm delete {vm}`, and boot it again"),
+            Self::Delete => format!("{first}delete it, `berth vm delete {vm}`, and boot it again"),
         }
     }
 }

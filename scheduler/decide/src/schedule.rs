@@ -459,7 +459,7 @@ fn or_stopped(refusal: Refusal, vm: &Vm) -> Refusal {
 /// Adds what helps about the state of a VM, where something does.
 pub(super) fn advised(vm: &Vm, kind: &Kind, refusal: Refusal) -> Refusal {
     match Advice::new(vm.state, vm.claim.is_some(), kind) {
-        Some(advice) => refusal.with_hint(advice.describe(&vm.name)),
+        Some(advice) => refusal.with_hint(advice.describe(vm)),
         None => refusal,
     }
 }

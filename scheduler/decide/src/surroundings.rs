@@ -135,7 +135,8 @@ impl Surroundings<'_> {
         let exit = match (vm.state, &claim.owner) {
             (vm::State::Active | vm::State::Stopped, Owner::Vm) if is_own && may_stop => Exit::Move,
             (vm::State::Active, Owner::Vm) if is_own => Exit::MoveLive,
-            (vm::State::Error, Owner::Vm) => Exit::Delete,
+            // Of one that is protected the deletion is refused.
+            (vm::State::Error, Owner::Vm) if !vm.metadata.protected => Exit::Delete,
             (vm::State::Resized, Owner::Migration(_)) => Exit::Confirm,
             (
                 vm::State::Building

@@ -80,7 +80,7 @@ impl State {
         };
         let named = format!("volume {} ({id})", volume.display_name);
         if let Some(other) = self.vm_with_volume(id).filter(|other| *other != vm) {
-            return Err(attached(volume, other));
+            return Err(self.attached(volume, other));
         }
         // The pod's end would wait for the VM's.
         if volume.kind == Kind::Ephemeral {
@@ -130,18 +130,26 @@ impl State {
             .with("host", host)
             .with("volume", first.unwrap_or_default())
     }
-}
 
-/// Refuses what a VM has.
-pub(crate) fn attached(volume: &Volume, vm: &VmName) -> Refusal {
-    let message = format!(
-        "volume {} ({}) belongs to vm {vm}",
-        volume.display_name, volume.id
-    );
-    precondition("VOLUME_ATTACHED", message)
-        .with_hint(format!("delete that VM first: berth vm delete {vm}"))
-        .with("volume", &volume.id)
-        .with("vm", vm)
+    /// Refuses what a VM has.
+    pub(crate) fn attached(&self, volume: &Volume, name: &VmName) -> Refusal {
+        let message = format!(
+            "volume {} ({}) belongs to vm {name}",
+            volume.display_name, volume.id
+        );
+        let vm = self.vm(name);
+        let hint = match vm
+            .map(|vm| vm.unprotect_first())
+            .filter(|first| !first.is_empty())
+        {
+            Some(first) => format!("{first}delete that VM: `berth vm delete {name}`"),
+            None => format!("delete that VM first: berth vm delete {name}"),
+        };
+        precondition("VOLUME_ATTACHED", message)
+            .with_hint(hint)
+            .with("volume", &volume.id)
+            .with("vm", name)
+    }
 }
 
 fn places(attachment: &VolumeAttachment, volume: &Volume) -> VolumeLocation {

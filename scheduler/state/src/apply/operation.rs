@@ -111,7 +111,7 @@ pub(super) fn advised(vm: &Vm, kind: &Kind, why: &str) -> Refusal {
         .with("vm", &vm.name)
         .with("state", format!("{:?}", vm.state));
     match Advice::new(vm.state, vm.claim.is_some(), kind) {
-        Some(advice) => refusal.with_hint(advice.describe(&vm.name)),
+        Some(advice) => refusal.with_hint(advice.describe(vm)),
         None => refusal,
     }
 }

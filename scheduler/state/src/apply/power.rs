@@ -311,7 +311,7 @@ fn examine_state<'v>(vm: &'v Vm, kind: &Kind) -> Result<&'v HostName, Refusal> {
         .with("state", format!("{:?}", vm.state));
     let advice = Advice::new(vm.state, held.is_some(), kind);
     Err(match advice {
-        Some(advice) => refusal.with_hint(advice.describe(name)),
+        Some(advice) => refusal.with_hint(advice.describe(vm)),
         None => refusal,
     })
 }

@@ -19,7 +19,6 @@ use berth_domain::volume::{
     provider_of, repack, resource_class,
 };
 
-use crate::attached::attached;
 use crate::refusals::{exists, invalid, precondition};
 use crate::reply::Reply;
 use crate::transaction::{Journal, Transaction};
@@ -166,7 +165,7 @@ impl<J: Journal> Transaction<'_, J> {
             return Err(changed(&volume));
         }
         if let Some(vm) = self.state.vm_with_volume(id) {
-            return Err(attached(&volume, vm));
+            return Err(self.state.attached(&volume, vm));
         }
         Ok(Reply::Volume(self.write_volume(volume.deleted())))
     }

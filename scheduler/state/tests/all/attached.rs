@@ -13,7 +13,7 @@ use berth_domain::operation::{Mark, Step};
 use berth_domain::ownership::Ownership;
 use berth_domain::refusal::Refusal;
 use berth_domain::topology::CellId;
-use berth_domain::vm::{AttachedAs, VmSpec, VolumeAttachment};
+use berth_domain::vm::{AttachedAs, MetadataChange, VmSpec, VolumeAttachment};
 use berth_domain::volume::{
     DeviceMode, DisplayName, Kind, Outcome, Parameters, Phase, Region, Replica, Report, Volume,
 };
@@ -239,6 +239,24 @@ fn a_volume_has_one_vm() {
         (&*kept.reason, &*kept.metadata["vm"]),
         ("VOLUME_ATTACHED", "a")
     );
+    assert_eq!(
+        kept.hint.unwrap(),
+        "delete that VM first: berth vm delete a"
+    );
+    for protected in [true, false] {
+        let change = MetadataChange {
+            protected: Some(protected),
+            ..MetadataChange::default()
+        };
+        let vm = vm_name("a");
+        world.run(Command::UpdateVm { vm, change }).unwrap();
+        let hint = delete_volume(&mut world, "data").unwrap_err().hint.unwrap();
+        assert_eq!(
+            hint.contains("`berth vm set a --unprotect`; then delete"),
+            protected,
+            "{hint}"
+        );
+    }
     // The boot fails: the VM is there still, and so is what it has.
     let why = refusal("NO");
     let failed = Mark::Failed(why.clone());

@@ -1,6 +1,7 @@
 //! Goal: what a refusal advises about the state of a VM can be done in that state. Method: VMs that
 //! are SHELVED, RESIZED, STOPPED and in ERROR, every command about a VM, and the first command that
-//! the refusal's hint names.
+//! the refusal's hint names, after the one that lifts the protection if it names that; the VMs are protected
+//! or not.
 
 use berth_decide::{
     Action, Decision, DecisionRequest, ScheduleMigration, ScheduleUnshelve, decide,
@@ -222,9 +223,16 @@ const STATES: [(State, bool); 5] = [
 
 #[test]
 fn what_is_advised_about_a_state_is_admitted_in_it() {
+    for protected in [false, true] {
+        examine_advice(protected);
+    }
+}
+
+fn examine_advice(protected: bool) {
     let mut advised = 0;
     for (state, has_claim) in STATES {
-        let world = world(state, has_claim);
+        let mut world = world(state, has_claim);
+        protect(&mut world, protected);
         let present = world.state.vm(&vm()).unwrap();
         assert_eq!((present.state, present.claim.is_some()), (state, has_claim));
         for command in COMMANDS {
@@ -236,8 +244,13 @@ fn what_is_advised_about_a_state_is_admitted_in_it() {
             let commands = named(hint).into_iter();
             // `berth vm show` and the like change nothing.
             let changing = commands.filter(|command| COMMANDS.contains(&&**command));
+            let mut lifted = world.clone();
+            if let Some((before, _)) = hint.split_once("`berth vm set a --unprotect`") {
+                assert!(protected && named(before).is_empty(), "{case}");
+                protect(&mut lifted, false);
+            }
             for command in changing {
-                let outcome = attempt(&mut world.clone(), &command);
+                let outcome = attempt(&mut lifted.clone(), &command);
                 assert_eq!(outcome, Ok(()), "{command}: {case}");
                 advised += 1;
             }
@@ -272,7 +285,15 @@ fn what_lifts_a_protection_lets_the_request_through() {
             let is_destroyed = matches!(command, "delete" | "rebuild") && before.is_ok();
             if !is_destroyed {
                 let case = format!("{command} of a VM that is {state:?}");
-                assert_eq!(outcome, before, "{case}");
+                let unadvised = |refusal| Refusal {
+                    hint: None,
+                    ..refusal
+                };
+                assert_eq!(
+                    outcome.map_err(unadvised),
+                    before.map_err(unadvised),
+                    "{case}"
+                );
                 continue;
             }
             let refusal = outcome.unwrap_err();
@@ -286,4 +307,25 @@ fn what_lifts_a_protection_lets_the_request_through() {
         }
     }
     assert!(advised >= 8, "{advised}");
+}
+
+/// Goal: no hint is to delete a VM that is protected. Method: a VM in ERROR has a CPU of the only host, and
+/// one that needs all of them is requested.
+#[test]
+fn no_hint_deletes_a_protected_occupant() {
+    for protected in [false, true] {
+        let mut world = World::empty();
+        let host = berth_domain::name::HostName::new("h1").unwrap();
+        world.register(&host, report(topology(2, 3, 1)));
+        let occupant = world.new_vm(vm(), "p1", SchedulingHints::default(), None);
+        world.submit(occupant);
+        break_rebuild(&mut world);
+        protect(&mut world, protected);
+        let name = VmName::new("b").unwrap();
+        let request = world.new_vm(name, "p6n2", SchedulingHints::default(), None);
+        let refusal = world.decide(&request).map(drop).unwrap_err();
+        let hint = format!("{:?} {:?}", refusal.hint, refusal.change);
+        let deletes = hint.contains("berth vm delete a");
+        assert_eq!(deletes, !protected, "{hint}");
+    }
 }

@@ -148,7 +148,8 @@ fn taken_by(state: &State, vm: &Vm, stray: &Stray, taken: &[&VolumeId]) -> Refus
     let first = taken.first().map(ToString::to_string);
     let why = Refusal::new(Code::FailedPrecondition, VOLUME_TAKEN, message)
         .with_hint(format!(
-            "delete it, which leaves the {volumes} to vm {other}: `berth vm delete {}`",
+            "{}delete it, which leaves the {volumes} to vm {other}: `berth vm delete {}`",
+            vm.unprotect_first(),
             vm.name
         ))
         .with("volume", first.unwrap_or_default())
