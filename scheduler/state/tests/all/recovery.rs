@@ -23,7 +23,7 @@ use berth_domain::recovery::{
 };
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::version::ServiceVersion;
-use berth_domain::vm::State as VmState;
+use berth_domain::vm::{Metadata, MetadataChange, State as VmState};
 use berth_state::apply::RECOVERING;
 use berth_state::command::{Command, Envelope, RequestKey};
 use berth_state::recovery::{Begin, Conflict, Progress, RecoveryOutcome, Settled};
@@ -520,12 +520,28 @@ fn a_vm_without_a_guest_gives_way() {
 }
 
 /// Goal: a name that a guest without a record has, and a VM without a guest, is the guest's: that VM was
-/// deleted.
+/// deleted. Of what was written on it the protection alone remains.
 #[test]
 fn a_name_that_was_used_again_is_the_guests() {
+    for protected in [false, true] {
+        reuse_name(protected);
+    }
+}
+
+fn reuse_name(protected: bool) {
     let mut world = World::with_hosts(1);
     world.boot("a", &pinned(1), "h1");
+    let write = |protected| Command::UpdateVm {
+        vm: vm_name("a"),
+        change: MetadataChange {
+            set_labels: [("team".to_owned(), "blue".to_owned())].into(),
+            protected: Some(protected),
+            ..MetadataChange::default()
+        },
+    };
+    world.run(write(protected)).unwrap();
     let past = world.state.clone();
+    world.run(write(false)).unwrap();
     world.delete("a");
     world.boot("a", &pinned(1), "h1");
     let mut recovering = Recovering::from(&past);
@@ -542,6 +558,11 @@ fn a_name_that_was_used_again_is_the_guests() {
     let a = recovering.state.vm(&vm_name("a")).unwrap();
     assert_eq!(a.uid, world.state.vm(&vm_name("a")).unwrap().uid);
     assert_eq!(a.state, VmState::Active);
+    let expected = Metadata {
+        protected,
+        ..Metadata::default()
+    };
+    assert_eq!(a.metadata, expected);
 }
 
 /// Goal: a VM of a fenced host is listed where the guest of another VM has its name, with what to do once

@@ -115,7 +115,8 @@ impl<J: Journal> Transaction<'_, J> {
         }
     }
 
-    /// Returns the VM that a guest is recorded as.
+    /// Returns the VM that a guest is recorded as. It remains protected where the VM of its name was: that its
+    /// operator protected the name is all that is known of it.
     fn new_vm(&self, uid: VmUid, seat: &Seat, settling: &Settling) -> Result<Vm, Refusal> {
         let name = VmName::new(&seat.name);
         let name = name.map_err(|why| unfit(format!("its name is no name of a VM: {why}")))?;
@@ -136,6 +137,11 @@ impl<J: Journal> Transaction<'_, J> {
             return Err(unfit(format!("vm {holder} has its MAC address {mac}")));
         }
         self.state.examine_group(&spec)?;
+        let old = self.state.vm(&name);
+        let metadata = Metadata {
+            protected: old.is_some_and(|old| old.metadata.protected),
+            ..Metadata::default()
+        };
         Ok(Vm {
             name,
             uid,
@@ -150,7 +156,7 @@ impl<J: Journal> Transaction<'_, J> {
             created_at: self.now(),
             trouble: None,
             restarts: Restarts::default(),
-            metadata: Metadata::default(),
+            metadata,
             first_boot: None,
             ownership: self.ownership(None),
         })
