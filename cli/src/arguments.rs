@@ -663,7 +663,7 @@ From a disk image, on a bridge:
         /// What changes
         #[command(flatten)]
         metadata: MetadataOptions,
-        /// Idempotency key: a repeated request returns the first response
+        /// Idempotency key: a repeated request changes nothing again
         #[arg(long, value_name = "UUID")]
         request_id: Option<uuid::Uuid>,
     },

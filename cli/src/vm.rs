@@ -33,7 +33,7 @@ use berth_proto::scheduler::v1::{
 use berth_proto::types::v1 as wire;
 use serde_json::json;
 
-use crate::arguments::{NewMetadata, Run, Transfer, Vm as Verb, VmCreate};
+use crate::arguments::{Run, Transfer, Vm as Verb, VmCreate};
 use crate::output::Columns;
 use crate::session::{Session, conduct, creator, read_all, request_id, resource, short};
 use crate::sides::Sides;
@@ -170,7 +170,8 @@ async fn create(session: &Session, options: VmCreate) -> anyhow::Result<()> {
     let project = named.is_some_and(|project| !project.is_default());
     let restart = (!options.restart.is_empty()).then_some(Feature::RestartPolicy);
     let first_boot = (!options.first_boot.is_empty()).then_some(Feature::FirstBoot);
-    let metadata = (options.metadata != NewMetadata::default()).then_some(Feature::VmMetadata);
+    let written = options.metadata.to_metadata()?;
+    let metadata = (!written.is_default()).then_some(Feature::VmMetadata);
     let needed = [
         restart,
         first_boot,
@@ -182,7 +183,10 @@ async fn create(session: &Session, options: VmCreate) -> anyhow::Result<()> {
     let feature = needed.into_iter().flatten().max_by_key(|f| f.needs());
     let mut conductor = session.conductor_for(feature).await?;
     let operation = conduct!(conductor, create_vm, request)?.operation;
+    // At once, so that less is changed meanwhile; reported at the end, since the VM boots all the same.
+    let checked = metadata::check_created(session, &options.vm, &written).await;
     finish(session, operation, &options.run).await?;
+    checked?;
     if options.run.no_wait {
         Ok(())
     } else {
