@@ -98,9 +98,17 @@ fn summary(vm: &Vm, lost: &str) -> Markup {
 
 /// Returns what operators wrote on a VM.
 fn written(vm: &Vm) -> Markup {
+    // Each in an element of its own: one that is long takes no other's place.
     let labels = vm.labels.iter();
-    let labels = joined(labels.map(|(key, value)| format!("{}={}", plain(key), plain(value))));
-    let or_none = |text: &str| match text {
+    let labels: Vec<String> = labels
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect();
+    let labels = html! {
+        @if labels.is_empty() { "none" } @else {
+            ul { @for label in &labels { li { (Wrapped(label)) } } }
+        }
+    };
+    let description = match &*vm.description {
         "" => html! { "none" },
         text => html! { (Wrapped(text)) },
     };
@@ -108,8 +116,8 @@ fn written(vm: &Vm) -> Markup {
         @if vm.protected {
             p class="notice note" { "It is protected: it can neither be deleted nor rebuilt." }
         }
-        @if !labels.is_empty() || !vm.description.is_empty() {
-            (facts(&[("Labels", or_none(&labels)), ("Description", or_none(&vm.description))]))
+        @if !vm.labels.is_empty() || !vm.description.is_empty() {
+            (facts(&[("Labels", labels), ("Description", description)]))
         }
     }
 }

@@ -1,7 +1,9 @@
 //! Goal: every view is a document that assistive technology can read, and that a strict content security
 //! policy does not break.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+
+use berth_page::vm::VmView;
 
 use crate::markup::{Tag, tags};
 use crate::sample::{Filling, TOKEN};
@@ -172,5 +174,29 @@ fn headings_have_an_order() {
                 last = level;
             }
         }
+    }
+}
+
+/// Goal: every label of a VM is on its view, however many and long they are.
+#[test]
+fn every_label_of_a_vm_is_shown_whole() {
+    let label = |number: usize| {
+        let key = format!("{}/{number:n>63}", "p".repeat(253));
+        (key, "v".repeat(63))
+    };
+    let filling = Filling {
+        text: "plain",
+        choice: 0,
+    };
+    let mut vm: berth_proto::scheduler::v1::GetVmResponse = filling.message();
+    let labels: BTreeMap<String, String> = (0..64).map(label).collect();
+    vm.vm.as_mut().expect("it is filled").labels = labels.clone();
+    let view = VmView {
+        vm,
+        ..VmView::default()
+    };
+    let html = berth_page::vm::render(&filling.frame(), &view);
+    for (key, value) in labels {
+        assert!(html.contains(&format!("<li>{key}={value}</li>")), "{key}");
     }
 }
