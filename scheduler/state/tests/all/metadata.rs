@@ -1,6 +1,6 @@
 //! Goal: labels are changed by their keys, whatever operation works on the VM; a protected VM is neither
-//! deleted nor rebuilt, in whatever state it is and whoever requests it, and everything else is done to it
-//! as ever; the state holds no metadata beyond its bounds.
+//! deleted nor rebuilt, in whatever state it is and whichever client requests it, and everything else is
+//! done to it as ever; the state holds no metadata beyond its bounds.
 //!
 //! Method: command by command. [`World`] checks all invariants after each.
 
