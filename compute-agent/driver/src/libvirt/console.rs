@@ -18,6 +18,9 @@ const HOLD: Duration = Duration::from_millis(500);
 /// How long the guest may take for each byte.
 const BYTE_TIME: Duration = Duration::from_millis(2);
 
+/// How long a guest may take nothing.
+const WRITE_TIME_MAX: Duration = Duration::from_secs(10);
+
 /// How often it is looked at whether a connection that is to close is closed already.
 const LOOK_PERIOD: Duration = Duration::from_millis(20);
 
@@ -90,6 +93,33 @@ impl Input {
     }
 }
 
+impl Input {
+    /// Writes everything, to a guest that may take it slowly. An error of one that takes nothing: some
+    /// may have been typed.
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let mut rest = bytes;
+        let end = Instant::now() + WRITE_TIME_MAX;
+        while !rest.is_empty() {
+            let error = match self.stream.write(rest) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(written) => {
+                    rest = &rest[written..];
+                    continue;
+                }
+                Err(error) => error,
+            };
+            let is_slow = matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut);
+            if is_slow && Instant::now() >= end {
+                return Err(io::Error::other("the guest takes nothing"));
+            }
+            if !is_slow && error.kind() != ErrorKind::Interrupted {
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+}
+
 impl ConsoleInput for Input {
     fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
         if bytes.len() > CONSOLE_INPUT_MAX {
@@ -97,8 +127,8 @@ impl ConsoleInput for Input {
                 "at most {CONSOLE_INPUT_MAX} bytes are typed at once"
             )));
         }
-        let written = self.stream.write_all(bytes);
-        written.map_err(|error| broken(&self.socket, &error))?;
+        self.write_all(bytes)
+            .map_err(|error| broken(&self.socket, &error))?;
         let taking = HOLD + BYTE_TIME * u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         self.taken_at = self.taken_at.max(Instant::now() + taking);
         Ok(())
