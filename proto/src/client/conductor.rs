@@ -9,7 +9,7 @@ use berth_tls::Expected;
 use tonic::Request;
 use tonic::transport::Endpoint;
 
-use super::{Dialer, cause_of};
+use super::{Dialer, KEEP_ALIVE_INTERVAL, KEEP_ALIVE_TIMEOUT, cause_of};
 use crate::cluster::v1::Service;
 use crate::conductor::v1::GetServiceInfoRequest;
 use crate::conductor::v1::conductor_service_client::ConductorServiceClient;
@@ -37,6 +37,10 @@ pub async fn connect(
     let connector = dialer.connector(expected, CONNECT_TIMEOUT);
     let endpoint = Endpoint::from_shared(service.address.clone());
     let endpoint = endpoint.map_err(|error| error.to_string())?;
+    // A stream of a conductor that is cut off, or stands still, breaks in time.
+    let endpoint = endpoint
+        .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL)
+        .keep_alive_timeout(KEEP_ALIVE_TIMEOUT);
     let connected = endpoint.connect_with_connector(connector).await;
     let channel = connected.map_err(|error| cause_of(&error))?;
     Ok(cluster.over(channel))
