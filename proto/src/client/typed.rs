@@ -32,6 +32,12 @@ impl Unconfirmed {
         self.messages.len() >= UNCONFIRMED_MAX
     }
 
+    /// Returns whether everything is confirmed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.messages.is_empty()
+    }
+
     /// Adds a message.
     pub fn push(&mut self, bytes: Bytes) {
         self.messages.push_back(bytes);
@@ -79,7 +85,7 @@ mod tests {
         assert_eq!(typed.confirm(3), 6);
         // A server that confirms more than there was confirms nothing that comes.
         assert_eq!(typed.confirm(u64::MAX), 6);
-        assert!(typed.restart().is_empty());
+        assert!(typed.restart().is_empty() && typed.is_empty());
         (0..UNCONFIRMED_MAX).for_each(|_| typed.push(Bytes::from("x")));
         assert!(typed.is_full());
     }

@@ -23,6 +23,7 @@ use berth_proto::scheduler::v1::power_service_client::PowerServiceClient;
 use berth_proto::status::from_status;
 use berth_tests::processes::{Cluster, Host, Terminal, certs};
 use berth_tls::{Expected, Role};
+use rustix::process::Signal;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
@@ -112,7 +113,7 @@ fn a_session_goes_on_while_its_guest_moves() {
     terminal.until("[stty rows 31 cols 99]");
     terminal.keys(&format!("{ESCAPE}xliteral{ESCAPE}{ESCAPE}\r"));
     terminal.until("[literal\u{1d}]");
-    terminal.until("that is none of them");
+    terminal.until("that was not typed");
     terminal.keys(&format!("last\r{ESCAPE}q"));
     let text = terminal.ends(0);
     assert!(
@@ -127,6 +128,36 @@ fn a_session_goes_on_while_its_guest_moves() {
         "{audit}"
     );
     assert!(!audit.contains("second"), "{audit}");
+}
+
+/// Goal: a conductor that stands still is given up, and keys that it has not passed on go to no other VM of
+/// the name.
+#[test]
+fn keys_go_to_no_other_guest() {
+    let mut cluster = start();
+    let mut terminal = open_terminal(&cluster, "ann", "vm console a --interactive");
+    type_line(&mut terminal, "before");
+    // The first of the list carries the session; commands go on over the other.
+    cluster.conductors[0].signal(Signal::STOP);
+    terminal.keys("meant for the old one\r");
+    cluster.run(&["vm", "delete", "a"]);
+    cluster.run(&[&Cluster::create("a", "f")[..], &["--host", "h2"]].concat());
+    let text = terminal.ends(1);
+    assert!(text.contains("the connection was lost"), "{text}");
+    assert!(text.contains("VM_NOT_FOUND"), "{text}");
+    cluster.conductors[0].signal(Signal::CONT);
+    let mut terminal = open_terminal(&cluster, "ann", "vm console a --interactive");
+    type_line(&mut terminal, "after");
+    let text = terminal.text();
+    assert!(!text.contains("meant for"), "{text}");
+    // What holds no session any more is left all the same, with what may be lost.
+    for conductor in &mut cluster.conductors {
+        conductor.kill();
+    }
+    terminal.until("the connection was lost");
+    terminal.keys(&format!("nowhere\r{ESCAPE}q"));
+    let text = terminal.ends(0);
+    assert!(text.contains("may not have arrived"), "{text}");
 }
 
 /// Goal: one user types at a time and any number read; who comes later learns who it is, and may take the
@@ -192,10 +223,16 @@ fn a_guest_that_is_off_has_no_console() {
     cluster.run(&["vm", "start", "a"]);
     let mut terminal = open_terminal(&cluster, "ann", "vm console a --interactive");
     type_line(&mut terminal, "again");
-    // It is moved and shelved with a session open.
     cluster.run(&["vm", "shelve", "a"]);
     let text = terminal.ends(0);
     assert!(text.contains("the guest of a is off"), "{text}");
+    // Another VM of the same name is not the one of the session.
+    let mut terminal = open_terminal(&cluster, "ann", "vm console b --interactive");
+    type_line(&mut terminal, "before");
+    cluster.run(&["vm", "delete", "b"]);
+    cluster.run(&Cluster::create("b", "f"));
+    let text = terminal.ends(1);
+    assert!(text.contains("VM_NOT_FOUND"), "{text}");
 }
 
 /// Goal: what cannot work is refused before anything is called.
@@ -224,7 +261,9 @@ fn open(vm_uid: &str, grant: Option<SignedGrant>) -> agent_request::Request {
     agent_request::Request::Open(agent_request::Open {
         vm_uid: vm_uid.to_owned(),
         grant,
-        user: "operator:nobody".to_owned(),
+        user: "operator:forged".to_owned(),
+        // What is left of the session before is not waited for.
+        take_over: true,
         ..Default::default()
     })
 }
@@ -417,6 +456,8 @@ fn bad_clients_end_their_own_sessions() {
     let open = |vm: &str| {
         request::Request::Open(request::Open {
             vm: vm.to_owned(),
+            // What is left of the session before is not waited for.
+            take_over: vm != "vms/b",
             ..Default::default()
         })
     };

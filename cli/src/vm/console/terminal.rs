@@ -6,10 +6,13 @@
 use std::io::{self, IsTerminal as _, Read as _};
 use std::panic;
 use std::thread;
+use std::time::Duration;
 
 use berth_domain::refusal::{Code, Refusal};
 use ratatui::crossterm::terminal::{disable_raw_mode, enable_raw_mode, size};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout};
 
 use crate::output;
 use crate::top::screen::TERMINAL_NEEDED;
@@ -18,12 +21,17 @@ use crate::top::screen::TERMINAL_NEEDED;
 const KEYS_MAX: usize = 64;
 
 /// The longest read.
-pub(super) const READ_MAX: usize = 1024;
+const READ_MAX: usize = 1024;
+
+/// How long nothing has to arrive for the user to have ceased typing, and how long that is waited for.
+const QUIET: Duration = Duration::from_millis(300);
+const QUIET_TIME_MAX: Duration = Duration::from_secs(3);
 
 /// A terminal that sends each key as it is; restored when it is dropped.
 pub(super) struct Terminal {
-    /// What was pressed; closed when the terminal is gone.
-    pub(super) keys: mpsc::Receiver<Vec<u8>>,
+    keys: mpsc::Receiver<Vec<u8>>,
+    terminate: Signal,
+    hangup: Signal,
 }
 
 impl Terminal {
@@ -36,11 +44,35 @@ impl Terminal {
         }));
         let (sender, keys) = mpsc::channel(KEYS_MAX);
         // From here on every return restores it.
-        let terminal = Self { keys };
+        let terminal = Self {
+            keys,
+            terminate: signal(SignalKind::terminate())?,
+            hangup: signal(SignalKind::hangup())?,
+        };
         enable_raw_mode()?;
         // It ends with the process: a read of a terminal cannot be interrupted.
         thread::spawn(move || read(&sender));
         Ok(terminal)
+    }
+
+    /// Returns what was pressed; nothing when the terminal is gone, or a signal ends the program. Without
+    /// `takes_keys` only these are waited for.
+    pub(super) async fn next(&mut self, takes_keys: bool) -> Option<Vec<u8>> {
+        tokio::select! {
+            keys = self.keys.recv(), if takes_keys => keys,
+            _ = self.terminate.recv() => None,
+            _ = self.hangup.recv() => None,
+        }
+    }
+
+    /// Drops what is still typed, until nothing is.
+    pub(super) async fn wait_for_quiet(&mut self) {
+        let until = Instant::now() + QUIET_TIME_MAX;
+        while let Ok(Some(_)) = timeout(QUIET, self.next(true)).await {
+            if Instant::now() > until {
+                return;
+            }
+        }
     }
 
     /// Returns how many rows and columns it has, as far as it says.

@@ -13,6 +13,7 @@
 
 use std::time::Duration;
 
+use berth_domain::id::VmUid;
 use berth_domain::name::VmName;
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::version::TOO_OLD;
@@ -39,7 +40,6 @@ use tonic::{Status, Streaming};
 
 use super::{AHEAD_MAX, Holder, holder, holder_of, to_status};
 use crate::driver::Tools;
-use crate::scheduler::is_without_method;
 
 /// A session on its way to a user.
 pub(crate) type Session = ReceiverStream<Result<AttachConsoleResponse, Status>>;
@@ -69,8 +69,12 @@ pub(crate) async fn attach(
 ) -> Result<Session, Status> {
     let open = first(&mut inbound).await?;
     let vm: VmName = field::name(&open.vm, "open.vm")?;
-    let grant = tools.scheduler.open_console(&vm, open.take_over);
-    let grant = grant.await.map_err(to_status)?;
+    let former: Option<VmUid> = field::optional_uuid(&open.vm_uid, "open.vm_uid")?.map(VmUid);
+    let granted = tools.scheduler.open_console(&vm, open.take_over);
+    let (uid, grant) = granted.await.map_err(to_status)?;
+    if former.is_some_and(|former| former != uid) {
+        return Err(to_status(Refusal::not_found("vm", &vm)));
+    }
     let (position, last_bytes) = match open.from {
         Some(Begin::Position(position)) => (Some(position), 0),
         Some(Begin::LastBytes(bytes)) => (None, bytes),
@@ -80,6 +84,7 @@ pub(crate) async fn attach(
     let mut session = Attachment {
         tools,
         vm,
+        uid,
         user,
         grant,
         position,
@@ -148,6 +153,8 @@ enum Passed {
 struct Attachment {
     tools: Tools,
     vm: VmName,
+    /// Another VM of this name is not the one that was granted.
+    uid: VmUid,
     user: String,
     grant: Option<SignedGrant>,
     /// Where to go on; absent before anything was read.
@@ -160,7 +167,7 @@ struct Attachment {
 
 impl Attachment {
     async fn run(&mut self, link: Option<Link>, mut inbound: Streaming<AttachConsoleRequest>) {
-        let mut link = link.ok_or_else(|| "its host has no such guest yet".to_owned());
+        let mut link = link.ok_or_else(|| "it is not on its host yet".to_owned());
         let ended = loop {
             link = match link {
                 Ok(mut link) => match self.pass(&mut link, &mut inbound).await {
@@ -196,7 +203,9 @@ impl Attachment {
         inbound: &mut Streaming<AttachConsoleRequest>,
     ) -> Passed {
         let host = link.host.clone();
-        self.answer(Answer::Attached(Attached { host })).await;
+        let vm_uid = self.uid.to_string();
+        self.answer(Answer::Attached(Attached { host, vm_uid }))
+            .await;
         for bytes in self.unconfirmed.restart() {
             send_input(link.input.as_ref(), bytes).await;
         }
@@ -226,9 +235,10 @@ impl Attachment {
                 message = link.output.message() => match message {
                     Ok(Some(message)) => self.take(&link.log, message).await,
                     Ok(None) if self.is_closed => return Passed::Closed,
-                    Ok(None) => return Passed::Gone("the guest has left its host".to_owned()),
+                    Ok(None) => return Passed::Gone("it has left its host, or was started again".to_owned()),
                     Err(status) if client::is_unanswered(&status) => {
-                        return Passed::Gone(format!("{} does not answer", link.host));
+                        let host = link.host.trim_start_matches("hosts/");
+                        return Passed::Gone(format!("the agent of host {host} does not answer"));
                     }
                     Err(status) => return Passed::Failed(to_status(status::from_status(&status))),
                 },
@@ -288,6 +298,10 @@ impl Attachment {
             }
             Err(refusal) => return Err(Absence::Away(refusal.message)),
         };
+        if self.uid != vm.uid {
+            let gone = Refusal::not_found("vm", &self.vm);
+            return Err(Absence::Over(to_status(gone)));
+        }
         match vm.state {
             State::Stopped | State::Shelved => return Err(Absence::Over(off(&self.vm))),
             State::Building
@@ -299,19 +313,26 @@ impl Attachment {
         }
         let holder = holder_of(&self.tools, vm).await.map_err(away)?;
         let attached = self.link_to(&holder, false, 0).await;
-        attached.map_err(|status| {
-            let is_final = [
-                tonic::Code::PermissionDenied,
-                tonic::Code::Unimplemented,
-                tonic::Code::InvalidArgument,
-            ]
-            .contains(&status.code());
-            // Else its record may be behind it, or its agent may have just been started.
-            match is_final {
-                true => Absence::Over(status),
-                false => away(status),
-            }
+        attached.map_err(|status| match self.is_final(&status) {
+            true => Absence::Over(status),
+            // Its record may be behind it, or its agent may have just been started.
+            false => away(status),
         })
+    }
+
+    /// Returns whether a refusal of an agent ends the session.
+    fn is_final(&self, status: &Status) -> bool {
+        let refusal = status::from_status(status);
+        match refusal.reason.as_str() {
+            TOO_OLD => true,
+            // What is left of this session at an agent that has not noticed its end is not waited for by
+            // another user.
+            "CONSOLE_IN_USE" => refusal.metadata.get("user") != Some(&self.user),
+            _ => matches!(
+                refusal.code,
+                Code::PermissionDenied | Code::Unimplemented | Code::InvalidArgument
+            ),
+        }
     }
 
     /// Opens the session at the agent that has the guest now.
@@ -353,7 +374,9 @@ impl Attachment {
         let (first, output) = match answered.await {
             Ok(Ok((Some(first), output))) => (first, output),
             Ok(Ok((None, _))) => return Err(holder.unreachable("the session ended at once")),
-            Ok(Err(status)) if is_without_method(&status) => return Err(too_old(holder)),
+            Ok(Err(status)) if status.code() == tonic::Code::Unimplemented => {
+                return Err(too_old(holder));
+            }
             Ok(Err(status)) if client::is_unanswered(&status) => {
                 return Err(holder.unreachable(status.message()));
             }

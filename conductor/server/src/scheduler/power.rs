@@ -2,6 +2,7 @@
 //!
 //! The conductor that carries them out is filled in here.
 
+use berth_domain::id::VmUid;
 use berth_domain::name::{HostName, VmName};
 use berth_domain::operation::{Kind, Operation};
 use berth_domain::refusal::Refusal;
@@ -58,12 +59,13 @@ impl Scheduler {
             .transpose()
     }
 
-    /// Records that the user types on a console through this conductor, and returns the grant for it.
+    /// Records that the user types on a console through this conductor, and returns which VM that is, and
+    /// the grant for it.
     pub(crate) async fn open_console(
         &self,
         vm: &VmName,
         take_over: bool,
-    ) -> Result<Option<SignedGrant>, Refusal> {
+    ) -> Result<(VmUid, Option<SignedGrant>), Refusal> {
         let request = OpenConsoleRequest {
             vm: vm.resource_name(),
             conductor: self.name.resource_name(),
@@ -71,7 +73,10 @@ impl Scheduler {
             request_id: given_or_new(String::new()),
         };
         let answer = call!(self, PowerServiceClient.open_console, request);
-        Ok(answer.map_err(refusal)?.grant)
+        let answer = answer.map_err(refusal)?;
+        let uid = &answer.vm.unwrap_or_default().uid;
+        let uid = field::uuid(uid, "vm.uid").map_err(unreadable)?;
+        Ok((uid, answer.grant))
     }
 
     /// Begins to stop, start, reboot, rebuild or snapshot a VM.
