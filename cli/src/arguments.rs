@@ -19,6 +19,7 @@ pub use self::certs::{
     Issue as CertsIssue, Renew as CertsRenew,
 };
 pub use self::completion::Completion;
+pub use self::console::Console;
 pub use self::cpu_model::{Cpu, CpuGroup};
 pub use self::disk::DiskArgument;
 pub use self::escape_key::EscapeKey;
@@ -50,6 +51,7 @@ mod audit;
 mod backup;
 mod certs;
 mod completion;
+mod console;
 mod cpu_model;
 mod disk;
 mod escape_key;
@@ -680,33 +682,6 @@ From a disk image, on a bridge:
     },
     /// Print the output of a guest's serial console, or type on it
     Console(Console),
-}
-
-/// Arguments of `berth vm console`.
-#[derive(Debug, Args)]
-pub struct Console {
-    /// Name of the VM
-    pub vm: String,
-    /// Keep printing new output until interrupted
-    #[arg(long, short)]
-    pub follow: bool,
-    /// Type on the console; press Ctrl-] and then q to leave it
-    ///
-    /// The session goes on while the guest is migrated. One user types on a console at a time, any number
-    /// read it. Each session is recorded in the audit.
-    #[arg(long, short, conflicts_with = "follow")]
-    pub interactive: bool,
-    /// End the session of another user who types on this console
-    #[arg(long, requires = "interactive")]
-    pub take_over: bool,
-    /// Leave the console with this key instead of Ctrl-]
-    #[arg(
-        long,
-        value_name = "KEY",
-        default_value = "^]",
-        requires = "interactive"
-    )]
-    pub escape: EscapeKey,
 }
 
 /// Arguments of `berth vm create`.

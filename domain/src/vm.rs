@@ -25,6 +25,7 @@
 //! STOPPED and RESIZED; in ERROR too where a rebuild failed half-way, since its disks and its place
 //! are still its own; one operation at a time works on it ([`Vm::operation`]).
 
+mod console;
 mod metadata;
 mod restart;
 mod rules;

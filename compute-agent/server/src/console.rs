@@ -28,6 +28,7 @@ use berth_proto::agent::v1::attach_console_request::{Open, Request as Wire};
 use berth_proto::agent::v1::{
     AttachConsoleRequest, AttachConsoleResponse, ReadConsoleRequest, ReadConsoleResponse,
 };
+use berth_proto::client::typed::INPUT_MAX;
 use berth_proto::convert::{Invalid, field};
 use berth_proto::status::to_status;
 use berth_tls::Identity;
@@ -40,7 +41,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Status, Streaming};
 
 use self::sessions::{Session, Sessions};
-use crate::driver_error::refusal;
+use crate::driver_call::{self, refusal};
 use crate::grants::Grants;
 
 /// How often a console that is followed is looked at.
@@ -55,14 +56,17 @@ const AHEAD_MAX: usize = 4;
 /// How long a client may take for its first message.
 const OPEN_TIME_MAX: Duration = Duration::from_secs(10);
 
+/// What clients send at once is what drivers take at once.
+const _: () = assert!(INPUT_MAX == CONSOLE_INPUT_MAX);
+
 type Messages<T> = ReceiverStream<Result<T, Status>>;
 
 /// The consoles of this host's guests.
 pub(crate) struct Consoles {
-    pub(crate) facts: Facts,
-    pub(crate) driver: Arc<dyn Driver>,
-    pub(crate) grants: Grants,
-    pub(crate) stopping: CancellationToken,
+    facts: Facts,
+    driver: Arc<dyn Driver>,
+    grants: Grants,
+    stopping: CancellationToken,
     sessions: Sessions,
 }
 
@@ -82,18 +86,6 @@ impl Consoles {
         }
     }
 
-    /// Calls the driver on a thread on which it may block.
-    async fn call_driver<T: Send + 'static>(
-        &self,
-        question: impl FnOnce(&dyn Driver) -> Result<T, Error> + Send + 'static,
-    ) -> Result<T, Status> {
-        let driver = self.driver.clone();
-        let result = tokio::task::spawn_blocking(move || question(&*driver)).await;
-        result
-            .map_err(|_| Status::internal("the driver panicked"))?
-            .map_err(|error| to_status(&refusal(&error)))
-    }
-
     /// Sends a console piece by piece.
     ///
     /// # Errors
@@ -105,8 +97,10 @@ impl Consoles {
     ) -> Result<Messages<ReadConsoleResponse>, Status> {
         let vm: VmUid = field::uuid(&request.vm_uid, "vm_uid")?;
         // Queried once before the stream begins, so that an unknown guest is an error of the call.
-        self.call_driver(move |driver| driver.console_read(vm, request.offset))
-            .await?;
+        driver_call::call(&self.driver, move |driver| {
+            driver.console_read(vm, request.offset)
+        })
+        .await?;
         let (sender, receiver) = mpsc::channel(AHEAD_MAX);
         let (driver, stopping) = (self.driver.clone(), self.stopping.clone());
         let is_last = CancellationToken::new();
@@ -151,7 +145,7 @@ impl Consoles {
             let log = driver.console_log(vm)?;
             Ok((log, driver.console_open(vm)?))
         };
-        let (ConsoleLog { id, end }, input) = self.call_driver(opening).await?;
+        let (ConsoleLog { id, end }, input) = driver_call::call(&self.driver, opening).await?;
         let log = log_id(&self.facts, &id);
         let offset = match open.from {
             Some(Begin::Position(position)) if position.log == log => position.offset,

@@ -15,7 +15,7 @@
 //! | `transfers` | waiters for the end of a transfer |
 //! | `service` | what conductors call |
 //! | `console` | the serial consoles of guests, read and typed on |
-//! | `driver_error` | what a client is answered when the driver fails |
+//! | `driver_call` | calls of the driver for clients, and what they are answered when it fails |
 //! | `host_check` | what is right and wrong with this host, and whether it reaches others |
 //! | `grants` | whether the scheduler granted a call |
 //! | `disks` | the disks of guests that are off, fetched from and served to other agents |
@@ -39,7 +39,7 @@
 pub mod config;
 mod console;
 mod disks;
-mod driver_error;
+mod driver_call;
 pub mod error;
 pub mod flags;
 mod grants;

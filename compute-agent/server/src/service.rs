@@ -45,7 +45,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use crate::console::Consoles;
 use crate::disks::{self, Fetches, Readers};
-use crate::driver_error::refusal;
+use crate::driver_call::{self, refusal};
 use crate::grants::Grants;
 use crate::host_check::{self, Checks};
 use crate::no_driver;
@@ -137,11 +137,7 @@ impl AgentApi {
         question: impl FnOnce(&dyn Driver) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Status> {
         self.examine_driver()?;
-        let driver = self.driver.clone();
-        let result = tokio::task::spawn_blocking(move || question(&*driver)).await;
-        result
-            .map_err(|_| Status::internal("the driver panicked"))?
-            .map_err(|error| to_status(&refusal(&error)))
+        driver_call::call(&self.driver, question).await
     }
 }
 

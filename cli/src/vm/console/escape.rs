@@ -24,7 +24,7 @@ pub(super) enum Typed {
     Leave,
 }
 
-/// Tells the two apart.
+/// Separates the two.
 #[derive(Debug)]
 pub(super) struct Escape {
     key: EscapeKey,
@@ -73,7 +73,7 @@ mod tests {
 
     /// Goal: bytes arrive as they are typed, however the terminal cuts them, and commands are none of them.
     #[test]
-    fn commands_are_told_from_what_is_for_the_guest() {
+    fn commands_are_separated_from_what_is_for_the_guest() {
         let bytes = |text: &str| Typed::Bytes(text.as_bytes().to_vec());
         let cases = [
             ("ls\r", vec![bytes("ls\r")]),

@@ -91,19 +91,18 @@ impl Input {
             taken_at: Instant::now(),
         })
     }
-}
 
-impl Input {
     /// Writes everything, to a guest that may take it slowly. An error of one that takes nothing: some
     /// may have been typed.
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         let mut rest = bytes;
-        let end = Instant::now() + WRITE_TIME_MAX;
+        let mut end = Instant::now() + WRITE_TIME_MAX;
         while !rest.is_empty() {
             let error = match self.stream.write(rest) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
                 Ok(written) => {
                     rest = &rest[written..];
+                    end = Instant::now() + WRITE_TIME_MAX;
                     continue;
                 }
                 Err(error) => error,

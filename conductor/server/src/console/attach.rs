@@ -14,10 +14,9 @@
 use std::time::Duration;
 
 use berth_domain::id::VmUid;
-use berth_domain::name::VmName;
+use berth_domain::name::{HostName, VmName};
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::version::TOO_OLD;
-use berth_domain::vm::State;
 use berth_proto::agent::v1 as agent;
 use berth_proto::agent::v1::attach_console_request::open::From as AgentBegin;
 use berth_proto::agent::v1::attach_console_request::{Open as AgentOpen, Request as AgentWire};
@@ -55,6 +54,9 @@ const AWAY_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// How often it is looked for.
 const LOOK_PERIOD: Duration = Duration::from_millis(200);
+
+/// The reason of an agent at which another session types.
+const IN_USE: &str = "CONSOLE_IN_USE";
 
 /// Opens a session for `user`, and returns what the guest writes.
 ///
@@ -127,8 +129,7 @@ struct Link {
     input: Option<mpsc::Sender<agent::AttachConsoleRequest>>,
     output: Streaming<agent::AttachConsoleResponse>,
     log: String,
-    /// The host, `hosts/{host}`.
-    host: String,
+    host: HostName,
 }
 
 /// Why the guest cannot be typed to at this moment.
@@ -202,7 +203,7 @@ impl Attachment {
         link: &mut Link,
         inbound: &mut Streaming<AttachConsoleRequest>,
     ) -> Passed {
-        let host = link.host.clone();
+        let host = link.host.resource_name();
         let vm_uid = self.uid.to_string();
         self.answer(Answer::Attached(Attached { host, vm_uid }))
             .await;
@@ -237,7 +238,7 @@ impl Attachment {
                     Ok(None) if self.is_closed => return Passed::Closed,
                     Ok(None) => return Passed::Gone("it has left its host, or was started again".to_owned()),
                     Err(status) if client::is_unanswered(&status) => {
-                        let host = link.host.trim_start_matches("hosts/");
+                        let host = &link.host;
                         return Passed::Gone(format!("the agent of host {host} does not answer"));
                     }
                     Err(status) => return Passed::Failed(to_status(status::from_status(&status))),
@@ -302,37 +303,16 @@ impl Attachment {
             let gone = Refusal::not_found("vm", &self.vm);
             return Err(Absence::Over(to_status(gone)));
         }
-        match vm.state {
-            State::Stopped | State::Shelved => return Err(Absence::Over(off(&self.vm))),
-            State::Building
-            | State::Active
-            | State::Migrating
-            | State::Deleting
-            | State::Error
-            | State::Resized => {}
+        if !vm.state.may_have_guest() {
+            return Err(Absence::Over(to_status(vm.no_console())));
         }
         let holder = holder_of(&self.tools, vm).await.map_err(away)?;
         let attached = self.link_to(&holder, false, 0).await;
-        attached.map_err(|status| match self.is_final(&status) {
+        attached.map_err(|status| match is_final(&status, &self.user) {
             true => Absence::Over(status),
             // Its record may be behind it, or its agent may have just been started.
             false => away(status),
         })
-    }
-
-    /// Returns whether a refusal of an agent ends the session.
-    fn is_final(&self, status: &Status) -> bool {
-        let refusal = status::from_status(status);
-        match refusal.reason.as_str() {
-            TOO_OLD => true,
-            // What is left of this session at an agent that has not noticed its end is not waited for by
-            // another user.
-            "CONSOLE_IN_USE" => refusal.metadata.get("user") != Some(&self.user),
-            _ => matches!(
-                refusal.code,
-                Code::PermissionDenied | Code::Unimplemented | Code::InvalidArgument
-            ),
-        }
     }
 
     /// Opens the session at the agent that has the guest now.
@@ -392,8 +372,23 @@ impl Attachment {
             input: Some(input),
             output,
             log,
-            host: holder.host.resource_name(),
+            host: holder.host.clone(),
         })
+    }
+}
+
+/// Returns whether a refusal of an agent ends a session of this user.
+fn is_final(status: &Status, user: &str) -> bool {
+    let refusal = status::from_status(status);
+    match refusal.reason.as_str() {
+        TOO_OLD => true,
+        // What is left of this session at an agent that has not noticed its end is not waited for by
+        // another user.
+        IN_USE => refusal.metadata.get("user").is_none_or(|by| by != user),
+        _ => matches!(
+            refusal.code,
+            Code::PermissionDenied | Code::Unimplemented | Code::InvalidArgument
+        ),
     }
 }
 
@@ -421,17 +416,47 @@ fn too_much() -> Status {
     Invalid::new("input", format!("may be {INPUT_MAX} bytes at most")).into()
 }
 
-fn off(vm: &VmName) -> Status {
-    let message = format!("vm {vm} was stopped, so its guest has no console");
-    let refusal = Refusal::new(Code::FailedPrecondition, "NO_CONSOLE", message);
-    let hint = format!("`berth vm start {vm}` starts it");
-    to_status(refusal.with_hint(hint).with("vm", vm))
-}
-
 fn too_old(holder: &Holder) -> Status {
     let host = &holder.host;
     let message = format!("the agent of host {host} is too old to type on consoles");
     let refusal = Refusal::new(Code::FailedPrecondition, TOO_OLD, message);
     let hint = format!("upgrade the compute agent of host {host}");
     to_status(refusal.with_hint(hint).with("host", host))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a session ends where waiting leads to nothing, and waits where it may. Method: each code that
+    /// an agent may refuse with, and the reasons that count more than it.
+    #[test]
+    fn what_can_pass_is_waited_for() {
+        let refused = |code, reason: &str| Refusal::new(code, reason, "no");
+        let ends = |refusal: Refusal| is_final(&to_status(refusal), "operator:ann");
+        for code in [
+            Code::PermissionDenied,
+            Code::Unimplemented,
+            Code::InvalidArgument,
+        ] {
+            assert!(ends(refused(code, "ANY")), "{code:?}");
+        }
+        for code in [
+            Code::NotFound,
+            Code::FailedPrecondition,
+            Code::Aborted,
+            Code::Internal,
+            Code::Unavailable,
+            Code::DeadlineExceeded,
+            Code::ResourceExhausted,
+        ] {
+            assert!(!ends(refused(code, "ANY")), "{code:?}");
+        }
+        assert!(ends(refused(Code::FailedPrecondition, TOO_OLD)));
+        let in_use = || refused(Code::FailedPrecondition, IN_USE);
+        assert!(ends(in_use().with("user", "operator:bob")));
+        assert!(ends(in_use()));
+        // The one of before, of which the agent has not noticed the end.
+        assert!(!ends(in_use().with("user", "operator:ann")));
+    }
 }

@@ -6,9 +6,7 @@
 use berth_domain::name::VmName;
 use berth_domain::refusal::Refusal;
 use berth_domain::version::Feature;
-use berth_domain::vm::State;
 
-use crate::refusals::precondition;
 use crate::reply::Reply;
 use crate::transaction::{Journal, Transaction};
 
@@ -17,17 +15,8 @@ impl<J: Journal> Transaction<'_, J> {
     pub(super) fn open_console(&self, name: &VmName) -> Result<Reply, Refusal> {
         let vm = self.state.vm(name);
         let vm = vm.ok_or_else(|| Refusal::not_found("vm", name))?;
-        let has_guest = match vm.state {
-            State::Building
-            | State::Active
-            | State::Migrating
-            | State::Deleting
-            | State::Error
-            | State::Resized => true,
-            State::Stopped | State::Shelved => false,
-        };
-        let Some(host) = vm.host.as_ref().filter(|_| has_guest) else {
-            return Err(no_console(name, vm.state));
+        let Some(host) = vm.host.as_ref().filter(|_| vm.state.may_have_guest()) else {
+            return Err(vm.no_console());
         };
         if let Some(record) = self.state.host(host) {
             let gate = Feature::ConsoleInput.gate_host(record.host.report.service_version);
@@ -35,26 +24,4 @@ impl<J: Journal> Transaction<'_, J> {
         }
         Ok(Reply::None)
     }
-}
-
-/// The guest is off.
-fn no_console(vm: &VmName, state: State) -> Refusal {
-    let hint = match state {
-        State::Stopped => format!("`berth vm start {vm}` starts it"),
-        State::Shelved => format!("`berth vm unshelve {vm}` starts it"),
-        State::Building
-        | State::Active
-        | State::Migrating
-        | State::Deleting
-        | State::Error
-        | State::Resized => format!("`berth vm show {vm}` shows what it waits for"),
-    };
-    let state = state.as_str();
-    precondition(
-        "NO_CONSOLE",
-        format!("vm {vm} is {state}, so its guest has no console"),
-    )
-    .with_hint(hint)
-    .with("vm", vm)
-    .with("state", state)
 }

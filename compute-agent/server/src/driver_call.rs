@@ -1,7 +1,23 @@
-//! What a client is answered when the driver fails.
+//! Calls of the driver for clients, and what they are answered when it fails.
+
+use std::sync::Arc;
 
 use berth_domain::refusal::{Code, Refusal};
-use berth_driver::Error;
+use berth_driver::{Driver, Error};
+use berth_proto::status::to_status;
+use tonic::Status;
+
+/// Calls the driver on a thread on which it may block.
+pub(crate) async fn call<T: Send + 'static>(
+    driver: &Arc<dyn Driver>,
+    question: impl FnOnce(&dyn Driver) -> Result<T, Error> + Send + 'static,
+) -> Result<T, Status> {
+    let driver = driver.clone();
+    let result = tokio::task::spawn_blocking(move || question(&*driver)).await;
+    result
+        .map_err(|_| Status::internal("the driver panicked"))?
+        .map_err(|error| to_status(&refusal(&error)))
+}
 
 /// Returns the refusal for an error of the driver.
 pub(crate) fn refusal(error: &Error) -> Refusal {
