@@ -27,6 +27,7 @@ pub mod for_cluster;
 pub mod format;
 pub mod raw;
 pub mod status;
+mod wire;
 
 // Generated code of one package finds another by its path below `berth`, which is this crate.
 macro_rules! packages {

@@ -1,10 +1,10 @@
 //! Walking through stored bytes, field by field.
 
 use berth_domain::version::ServiceVersion;
-use bytes::Buf as _;
-use prost::encoding::{WireType, decode_key, decode_varint, encode_key, encode_varint};
+use prost::encoding::{WireType, decode_varint, encode_key, encode_varint};
 
 use super::{Enumeration, Field, Format, Kind, Message};
+use crate::wire::take;
 
 /// How deep messages may lie in each other; as deep as they can be decoded.
 const DEPTH_MAX: usize = 100;
@@ -47,16 +47,6 @@ pub enum Fault {
 struct Met<'f> {
     version: ServiceVersion,
     what: Option<(&'f str, &'f str)>,
-}
-
-/// A field as it lies in the bytes.
-struct Lying<'b> {
-    number: u32,
-    wire: WireType,
-    /// With its key.
-    whole: &'b [u8],
-    /// Without key and length.
-    content: &'b [u8],
 }
 
 impl Format {
@@ -181,36 +171,4 @@ impl<'f> Met<'f> {
             self.what = Some((owner, item));
         }
     }
-}
-
-/// Takes the next field from the bytes.
-fn take<'b>(bytes: &mut &'b [u8]) -> Option<Lying<'b>> {
-    let before = *bytes;
-    let (number, wire) = decode_key(bytes).ok()?;
-    let start = *bytes;
-    let content = match wire {
-        WireType::Varint => {
-            decode_varint(bytes).ok()?;
-            &start[..start.len() - bytes.len()]
-        }
-        WireType::SixtyFourBit => fixed(bytes, 8)?,
-        WireType::ThirtyTwoBit => fixed(bytes, 4)?,
-        WireType::LengthDelimited => {
-            let length = decode_varint(bytes).ok()?;
-            fixed(bytes, usize::try_from(length).ok()?)?
-        }
-        WireType::StartGroup | WireType::EndGroup => return None,
-    };
-    Some(Lying {
-        number,
-        wire,
-        whole: &before[..before.len() - bytes.len()],
-        content,
-    })
-}
-
-fn fixed<'b>(bytes: &mut &'b [u8], length: usize) -> Option<&'b [u8]> {
-    let content = bytes.get(..length)?;
-    bytes.advance(length);
-    Some(content)
 }
