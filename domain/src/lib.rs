@@ -35,6 +35,7 @@
 //! | [`cpu_model`] | what guests see as their processor, and which hosts can give it |
 //! | [`host_check`] | what a check of hosts observes, and what follows from comparing them |
 //! | [`migration_tls`] | whether a pair of hosts encrypts live migrations |
+//! | [`filter`] | the language in which lists are filtered |
 //! | [`event`], [`audit`] | events of changes, and the audit of requests |
 //! | [`bound`] | how much of each record the state holds, by the role that creates it |
 //! | [`refusal`], [`missing`], [`fault`], [`field_fault`] | every refusal, with its reason |
@@ -55,6 +56,7 @@ pub mod event;
 pub mod fault;
 pub mod fence;
 pub mod field_fault;
+pub mod filter;
 pub mod first_boot;
 pub mod flavor;
 pub mod grant;

@@ -5,6 +5,7 @@
 //! | `cpu_model` | what guests see as their processor |
 //! | `devices` | PCI functions of guests |
 //! | `exact` | the whole fit against a solver that tries everything |
+//! | `filter` | the language of filters |
 //! | `fit` | the fit of memory that is promised once |
 //! | `memory` | how far memory is over-committed |
 //! | `pmem` | persistent memory in the fit |
@@ -13,6 +14,7 @@
 mod cpu_model;
 mod devices;
 mod exact;
+mod filter;
 mod fit;
 mod memory;
 mod pmem;
