@@ -14,6 +14,7 @@
 //! | [`raw`] | messages as bytes, for calls without generated code |
 //! | [`consistency`] | the consistency of reads, and what a stale answer is worth, in metadata |
 //! | [`for_cluster`] | the cluster that a request is for, in metadata |
+//! | [`filter`] | filters of lists, evaluated on the messages |
 //! | [`mod@format`] | which cluster version brought which part of what is stored |
 //! | [`raft`] | what members of a scheduler group send each other |
 //! | [`csi`] | the Container Storage Interface |
@@ -23,6 +24,7 @@
 pub mod client;
 pub mod consistency;
 pub mod convert;
+pub mod filter;
 pub mod for_cluster;
 pub mod format;
 pub mod raw;
