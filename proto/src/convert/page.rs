@@ -1,7 +1,8 @@
 //! Page sizes and tokens of lists.
 //!
 //! A token holds the key after which to go on, so that a page is right whatever was added or
-//! removed before it.
+//! removed before it. That of a filtered list holds its filter too, as a hash: with another filter the
+//! pages would not be parts of one list.
 
 use super::field::{ADDRESS_MAX, Invalid};
 
@@ -11,6 +12,7 @@ pub const SIZE_DEFAULT: usize = 100;
 pub const SIZE_MAX: usize = 1000;
 
 const PREFIX: &str = "after:";
+const FILTER_PREFIX: &str = "filter-";
 
 /// Which part of a list is requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +21,8 @@ pub struct Page {
     pub size: usize,
     /// The key after which it begins; absent at the beginning of the list.
     pub after: Option<String>,
+    /// What the tokens of the list begin with.
+    prefix: String,
 }
 
 impl Page {
@@ -26,17 +30,24 @@ impl Page {
     ///
     /// # Errors
     ///
-    /// When the size is negative or the token not one of [`token`].
+    /// When the size is negative or the token not one of [`Self::cut`].
     pub fn new(page_size: i32, page_token: &str) -> Result<Self, Invalid> {
+        Self::filtered(page_size, page_token, "")
+    }
+
+    /// As [`Self::new`], of a list with a filter, which may be empty.
+    ///
+    /// # Errors
+    ///
+    /// Also when the token is that of another filter.
+    pub fn filtered(page_size: i32, page_token: &str, filter: &str) -> Result<Self, Invalid> {
+        let prefix = prefix(filter);
         let size = usize::try_from(page_size)
             .map_err(|_| Invalid::new("page_size", "must not be negative"))?;
-        let after = match page_token.strip_prefix(PREFIX) {
+        let after = match page_token.strip_prefix(&prefix) {
             Some(key) if page_token.len() <= ADDRESS_MAX => Some(key.to_owned()),
             None if page_token.is_empty() => None,
-            Some(_) | None => {
-                let rule = "must be empty or the next_page_token of an answer";
-                return Err(Invalid::new("page_token", rule));
-            }
+            Some(_) | None => return Err(Invalid::new("page_token", rule_broken_by(page_token))),
         };
         Ok(Self {
             size: if size == 0 {
@@ -45,6 +56,7 @@ impl Page {
                 size.min(SIZE_MAX)
             },
             after,
+            prefix,
         })
     }
 
@@ -58,20 +70,42 @@ impl Page {
         let mut entries = entries.into_iter();
         let page: Vec<T> = entries.by_ref().take(self.size).collect();
         let more = entries.next().is_some();
-        let next = page.last().filter(|_| more).map(|last| token(&key(last)));
+        let next = page.last().filter(|_| more);
+        let next = next.map(|last| format!("{}{}", self.prefix, key(last)));
         (page, next.unwrap_or_default())
     }
 }
 
-/// Returns the token that goes on after `key`.
-#[must_use]
-pub fn token(key: &str) -> String {
-    format!("{PREFIX}{key}")
+/// Returns what the tokens of a list with this filter begin with.
+fn prefix(filter: &str) -> String {
+    if filter.is_empty() {
+        return PREFIX.to_owned();
+    }
+    // FNV-1a: the same in every build, which one request after the other may reach. It guards against
+    // mistakes only: a client that forges a token gets what it could have requested.
+    let add = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    let hash = filter.bytes().fold(0xcbf2_9ce4_8422_2325, add);
+    format!("{FILTER_PREFIX}{hash:016x}:{PREFIX}")
+}
+
+/// Returns the rule that a token breaks.
+fn rule_broken_by(page_token: &str) -> &'static str {
+    let mut prefixes = [PREFIX, FILTER_PREFIX].into_iter();
+    let is_ours = prefixes.any(|prefix| page_token.starts_with(prefix));
+    match is_ours && page_token.len() <= ADDRESS_MAX {
+        true => "belongs to a list with another filter: repeat the filter of its first page",
+        false => "must be empty or the next_page_token of an answer",
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Returns the token of a list without a filter that goes on after `key`.
+    fn token(key: &str) -> String {
+        format!("{PREFIX}{key}")
+    }
 
     #[test]
     fn sizes_are_bounded_and_tokens_ours() {
@@ -83,6 +117,21 @@ mod tests {
             Page::new(0, &token("h1")).unwrap().after.as_deref(),
             Some("h1")
         );
+    }
+
+    #[test]
+    fn tokens_belong_to_a_filter() {
+        let first = Page::filtered(1, "", "state = ACTIVE").unwrap();
+        let (_, next) = first.cut(["a", "b"], |key| (*key).to_owned());
+        let with = |filter| Page::filtered(1, &next, filter);
+        assert_eq!(with("state = ACTIVE").unwrap().after.as_deref(), Some("a"));
+        for other in ["", "state = ERROR"] {
+            let refused = with(other).unwrap_err();
+            assert_eq!(refused.path, "page_token");
+            assert!(refused.rule.contains("another filter"), "{refused}");
+        }
+        assert!(Page::filtered(1, &token("a"), "state = ACTIVE").is_err());
+        assert!(Page::filtered(1, "filter-:after:a", "state = ACTIVE").is_err());
     }
 
     #[test]

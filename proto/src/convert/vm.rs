@@ -18,6 +18,7 @@ use super::field::{self, ADDRESS_MAX, Invalid, MESSAGE_MAX, choices};
 use super::name::ResourceName;
 use super::ownership::{self, read_project, write_project};
 use super::{pci, restart, vm_metadata};
+use crate::filter::Filter;
 use crate::scheduler::v1 as scheduler;
 use crate::types::v1;
 use crate::types::v1::boot_source::Source;
@@ -310,37 +311,61 @@ choices!(State => scheduler::vm::State {
 impl From<&Vm> for scheduler::Vm {
     fn from(vm: &Vm) -> Self {
         Self {
-            name: vm.name.resource_name(),
-            uid: vm.uid.to_string(),
             spec: Some((&vm.spec).into()),
-            state: scheduler::vm::State::from(vm.state).into(),
-            host: field::name_or_empty(vm.host.as_ref()),
-            claim: field::name_or_empty(vm.claim.as_ref()),
-            operation: field::name_or_empty(vm.operation.as_ref()),
-            error: vm.error.as_ref().map(Into::into),
-            generation: vm.generation.0,
-            create_time: Some(field::timestamp(vm.created_at)),
-            remains_on: field::name_or_empty(vm.remains_on.as_ref()),
-            // Known to the holder of the operation: filled in by the scheduler's service.
-            task: String::new(),
-            guest_trouble: vm.trouble.as_ref().map(Into::into),
-            project: write_project(vm.ownership.project.as_ref()),
-            creator: vm.ownership.creator.clone(),
-            restart_policy: restart::write(&vm.restarts.policy),
-            restart_times: vm
-                .restarts
-                .begun_at
-                .iter()
-                .copied()
-                .map(field::timestamp)
-                .collect(),
-            restarts_used_up_time: vm.restarts.gave_up_at.map(field::timestamp),
-            // A question about other hosts: answered by the scheduler's service.
-            restart_obstacle: String::new(),
-            labels: vm.metadata.labels.clone(),
-            description: vm.metadata.description.clone(),
-            protected: vm.metadata.protected,
+            ..without_spec(vm)
         }
+    }
+}
+
+/// Writes of a VM at least what a filter reads: the specification, which is most of it, only as far as
+/// the filter reads it.
+#[must_use]
+pub fn write_for_filter(vm: &Vm, filter: &Filter) -> scheduler::Vm {
+    let spec = || match filter.reads_besides("spec", "flavor") {
+        true => (&vm.spec).into(),
+        false => v1::VmSpec {
+            flavor: Some((&vm.spec.flavor).into()),
+            ..v1::VmSpec::default()
+        },
+    };
+    scheduler::Vm {
+        spec: filter.reads("spec").then(spec),
+        ..without_spec(vm)
+    }
+}
+
+fn without_spec(vm: &Vm) -> scheduler::Vm {
+    scheduler::Vm {
+        name: vm.name.resource_name(),
+        uid: vm.uid.to_string(),
+        spec: None,
+        state: scheduler::vm::State::from(vm.state).into(),
+        host: field::name_or_empty(vm.host.as_ref()),
+        claim: field::name_or_empty(vm.claim.as_ref()),
+        operation: field::name_or_empty(vm.operation.as_ref()),
+        error: vm.error.as_ref().map(Into::into),
+        generation: vm.generation.0,
+        create_time: Some(field::timestamp(vm.created_at)),
+        remains_on: field::name_or_empty(vm.remains_on.as_ref()),
+        // Known to the holder of the operation: filled in by the scheduler's service.
+        task: String::new(),
+        guest_trouble: vm.trouble.as_ref().map(Into::into),
+        project: write_project(vm.ownership.project.as_ref()),
+        creator: vm.ownership.creator.clone(),
+        restart_policy: restart::write(&vm.restarts.policy),
+        restart_times: vm
+            .restarts
+            .begun_at
+            .iter()
+            .copied()
+            .map(field::timestamp)
+            .collect(),
+        restarts_used_up_time: vm.restarts.gave_up_at.map(field::timestamp),
+        // A question about other hosts: answered by the scheduler's service.
+        restart_obstacle: String::new(),
+        labels: vm.metadata.labels.clone(),
+        description: vm.metadata.description.clone(),
+        protected: vm.metadata.protected,
     }
 }
 
