@@ -9,6 +9,7 @@ use berth_domain::refusal::Refusal;
 use berth_proto::convert::aggregate::read_change;
 use berth_proto::convert::page::Page;
 use berth_proto::convert::{ResourceName as _, field};
+use berth_proto::filter::Filter;
 use berth_proto::policy::v1;
 use berth_proto::policy::v1::aggregate_service_server::AggregateService;
 use berth_proto::status::to_status;
@@ -73,23 +74,27 @@ impl AggregateService for AggregateApi {
         request: Request<v1::ListAggregatesRequest>,
     ) -> Result<Response<v1::ListAggregatesResponse>, Status> {
         let wire = request.into_inner();
-        let page = Page::new(wire.page_size, &wire.page_token)?;
+        let page = Page::filtered(wire.page_size, &wire.page_token, &wire.filter)?;
+        let filter = Filter::new::<v1::Aggregate>(&wire.filter)?;
         let state = self.0.state(wire.consistency).await?;
-        let (aggregates, next_page_token) = list::page(
-            state.aggregates(),
-            &page,
-            |text| AggregateName::new(text).ok(),
-            AggregateName::to_string,
-            |_| true,
-        )?;
-        Ok(Response::new(v1::ListAggregatesResponse {
-            aggregates: aggregates
-                .iter()
-                .map(|aggregate| (&**aggregate).into())
-                .collect(),
-            next_page_token,
-            revision: state.revision(),
-        }))
+        let listed = list::filtered(&self.0, filter, move |filter| {
+            let (aggregates, next_page_token) = list::page(
+                state.aggregates(),
+                &page,
+                |text| AggregateName::new(text).ok(),
+                AggregateName::to_string,
+                |aggregate: &Aggregate| filter.matches_with(|| v1::Aggregate::from(aggregate)),
+            )?;
+            Ok(v1::ListAggregatesResponse {
+                aggregates: aggregates
+                    .iter()
+                    .map(|aggregate| (&**aggregate).into())
+                    .collect(),
+                next_page_token,
+                revision: state.revision(),
+            })
+        });
+        listed.await.map(Response::new)
     }
 
     async fn update_aggregate(

@@ -63,6 +63,8 @@ use crate::refusals::Refusals;
 const EXPLANATIONS_MAX: usize = 2;
 /// Maximum number of plans computed at the same time: each takes a processor for a while.
 const PLANNERS_MAX: usize = 2;
+/// How many filters are evaluated at a time: each may read the whole of a list.
+const FILTERS_MAX: usize = 2;
 
 /// The parts of a context.
 pub(crate) struct Setup {
@@ -112,6 +114,7 @@ struct Inner {
     table: Arc<Table>,
     explanations: Arc<Semaphore>,
     planners: Arc<Semaphore>,
+    filters: Arc<Semaphore>,
     backups: Arc<Semaphore>,
     histories: Arc<Semaphore>,
     refusals: Mutex<Refusals>,
@@ -169,6 +172,7 @@ impl Context {
                 table: Arc::default(),
                 explanations: Arc::new(Semaphore::new(EXPLANATIONS_MAX)),
                 planners: Arc::new(Semaphore::new(PLANNERS_MAX)),
+                filters: Arc::new(Semaphore::new(FILTERS_MAX)),
                 backups: Arc::new(Semaphore::new(BACKUPS_MAX)),
                 histories: Arc::new(Semaphore::new(1)),
                 refusals: Mutex::default(),
@@ -196,6 +200,16 @@ impl Context {
     pub(crate) async fn planner_turn(&self) -> OwnedSemaphorePermit {
         let turn = self.inner.planners.clone().acquire_owned().await;
         turn.expect("the semaphore is never closed")
+    }
+
+    /// Waits for the turn to evaluate a filter on a list.
+    ///
+    /// # Errors
+    ///
+    /// When others have theirs for longer than a request may take.
+    pub(super) async fn filter_turn(&self) -> Result<OwnedSemaphorePermit, Status> {
+        let turn = self.bounded(self.inner.filters.clone().acquire_owned());
+        Ok(turn.await?.expect("the semaphore is never closed"))
     }
 
     /// Returns how scheduled backups went, if there are any.

@@ -9,6 +9,7 @@ use berth_domain::version::ServiceVersion;
 use berth_proto::convert::field;
 use berth_proto::convert::host::{write_listed_host, write_usage};
 use berth_proto::convert::page::Page;
+use berth_proto::filter::Filter;
 use berth_proto::host::v1;
 use berth_proto::host::v1::host_service_server::HostService;
 use berth_proto::status::to_status;
@@ -166,20 +167,24 @@ impl HostService for HostApi {
         request: Request<v1::ListHostsRequest>,
     ) -> Result<Response<v1::ListHostsResponse>, Status> {
         let wire = request.into_inner();
-        let page = Page::new(wire.page_size, &wire.page_token)?;
+        let page = Page::filtered(wire.page_size, &wire.page_token, &wire.filter)?;
+        let filter = Filter::new::<v1::HostSummary>(&wire.filter)?;
         let state = self.0.state(wire.consistency).await?;
-        let (views, next_page_token) = list::page(
-            state.hosts(),
-            &page,
-            |text| HostName::new(text).ok(),
-            HostName::to_string,
-            |_| true,
-        )?;
-        Ok(Response::new(v1::ListHostsResponse {
-            hosts: views.iter().map(|view| summary(&state, view)).collect(),
-            next_page_token,
-            revision: state.revision(),
-        }))
+        let listed = list::filtered(&self.0, filter, move |filter| {
+            let (views, next_page_token) = list::page(
+                state.hosts(),
+                &page,
+                |text| HostName::new(text).ok(),
+                HostName::to_string,
+                |view| filter.matches_with(|| summary(&state, view)),
+            )?;
+            Ok(v1::ListHostsResponse {
+                hosts: views.iter().map(|view| summary(&state, view)).collect(),
+                next_page_token,
+                revision: state.revision(),
+            })
+        });
+        listed.await.map(Response::new)
     }
 
     async fn get_cpu_baseline(

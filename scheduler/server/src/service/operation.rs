@@ -13,6 +13,7 @@ use berth_process::access;
 use berth_proto::convert::operation::{Advance, lease_request};
 use berth_proto::convert::page::Page;
 use berth_proto::convert::{Invalid, ResourceName, field};
+use berth_proto::filter::Filter;
 use berth_proto::operation::v1;
 use berth_proto::operation::v1::operation_service_server::OperationService;
 use berth_proto::status::to_status;
@@ -117,33 +118,38 @@ impl OperationService for OperationApi {
         request: Request<v1::ListOperationsRequest>,
     ) -> Result<Response<v1::ListOperationsResponse>, Status> {
         let wire = request.into_inner();
-        let page = Page::new(wire.page_size, &wire.page_token)?;
+        let page = Page::filtered(wire.page_size, &wire.page_token, &wire.filter)?;
+        let filter = Filter::new::<v1::Operation>(&wire.filter)?;
         let vm: Option<VmName> = field::optional_name(&wire.vm, "vm")?;
         let state = self.0.state(wire.consistency).await?;
         // Leases run out in replicated time.
         let now = self.0.time_by_now(&state);
-        let keep = |operation: &Operation| {
-            let lease = operation.lease.as_ref();
-            (vm.is_none() || operation.vm() == vm.as_ref())
-                && !(operation.is_done() && (wire.running_only || wire.lease_expired_only))
-                && !(wire.lease_expired_only && lease.is_some_and(|l| l.expires_at > now))
-        };
-        let parse = |text: &str| text.parse().ok();
-        let show = OperationId::to_string;
-        let (operations, next_page_token) = match wire.running_only || wire.lease_expired_only {
-            false => list::page(state.operations(), &page, parse, show, keep),
-            // Few of all operations run; they have an index of their own.
-            true => {
-                let running = state.running_operations_after(list::after(&page, parse)?);
-                let running = running.filter(|operation| keep(operation)).cloned();
-                Ok(page.cut(running, |operation| show(&operation.id)))
-            }
-        }?;
-        Ok(Response::new(v1::ListOperationsResponse {
-            operations: operations.iter().map(|o| (&**o).into()).collect(),
-            next_page_token,
-            revision: state.revision(),
-        }))
+        let listed = list::filtered(&self.0, filter, move |filter| {
+            let keep = |operation: &Operation| {
+                let lease = operation.lease.as_ref();
+                (vm.is_none() || operation.vm() == vm.as_ref())
+                    && !(operation.is_done() && (wire.running_only || wire.lease_expired_only))
+                    && !(wire.lease_expired_only && lease.is_some_and(|l| l.expires_at > now))
+                    && filter.matches_with(|| v1::Operation::from(operation))
+            };
+            let parse = |text: &str| text.parse().ok();
+            let show = OperationId::to_string;
+            let (operations, next_page_token) = match wire.running_only || wire.lease_expired_only {
+                false => list::page(state.operations(), &page, parse, show, keep),
+                // Few of all operations run; they have an index of their own.
+                true => {
+                    let running = state.running_operations_after(list::after(&page, parse)?);
+                    let running = running.filter(|operation| keep(operation)).cloned();
+                    Ok(page.cut(running, |operation| show(&operation.id)))
+                }
+            }?;
+            Ok(v1::ListOperationsResponse {
+                operations: operations.iter().map(|o| (&**o).into()).collect(),
+                next_page_token,
+                revision: state.revision(),
+            })
+        });
+        listed.await.map(Response::new)
     }
 
     async fn wait_operation(

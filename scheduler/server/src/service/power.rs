@@ -9,7 +9,9 @@ use berth_domain::name::{ServiceName, VmName};
 use berth_domain::refusal::Refusal;
 use berth_domain::vm::{RestartPolicy, Vm};
 use berth_proto::convert::operation::{lease_request, read_power};
+use berth_proto::convert::vm::write_for_filter;
 use berth_proto::convert::{ResourceName as _, field};
+use berth_proto::filter::Filter;
 use berth_proto::scheduler::v1;
 use berth_proto::scheduler::v1::power_service_server::PowerService;
 use berth_proto::status::to_status;
@@ -136,12 +138,24 @@ impl PowerService for PowerApi {
     }
 }
 
+/// As [`write_vm`], with at least what a filter reads.
+pub(super) fn write_vm_for(filter: &Filter, state: &State, vm: &Vm) -> v1::Vm {
+    v1::Vm {
+        task: task_of(state, vm),
+        ..write_for_filter(vm, filter)
+    }
+}
+
 /// Returns the wire form of a VM, with the task of its operation.
 pub(super) fn write_vm(state: &State, vm: &Vm) -> v1::Vm {
-    let operation = vm.operation.and_then(|id| state.operation(id));
-    let task = operation.and_then(|operation| operation.kind.task());
     v1::Vm {
-        task: task.unwrap_or_default().to_owned(),
+        task: task_of(state, vm),
         ..vm.into()
     }
+}
+
+fn task_of(state: &State, vm: &Vm) -> String {
+    let operation = vm.operation.and_then(|id| state.operation(id));
+    let task = operation.and_then(|operation| operation.kind.task());
+    task.unwrap_or_default().to_owned()
 }

@@ -9,17 +9,19 @@ use berth_domain::name::{FlavorName, HostName, PciAliasName, VmName};
 use berth_domain::ownership::ProjectName;
 use berth_domain::refusal::Refusal;
 use berth_domain::vm::Vm;
-use berth_proto::convert::field;
 use berth_proto::convert::ownership::read_project;
 use berth_proto::convert::page::Page;
 use berth_proto::convert::vm_metadata::read_selectors;
+use berth_proto::convert::{Invalid, field};
+use berth_proto::filter::Filter;
 use berth_proto::scheduler::v1;
 use berth_proto::status::to_status;
+use berth_proto::types::v1::Flavor;
 use berth_state::State;
 use tonic::{Response, Status};
 
 use super::context::Context;
-use super::power::write_vm;
+use super::power::{write_vm, write_vm_for};
 use super::{list, reality};
 
 type Answer<T> = Result<Response<T>, Status>;
@@ -42,20 +44,24 @@ pub(super) async fn flavors(
     context: &Context,
     wire: v1::ListFlavorsRequest,
 ) -> Answer<v1::ListFlavorsResponse> {
-    let page = Page::new(wire.page_size, &wire.page_token)?;
+    let page = Page::filtered(wire.page_size, &wire.page_token, &wire.filter)?;
+    let filter = Filter::new::<Flavor>(&wire.filter)?;
     let state = context.state(wire.consistency).await?;
-    let (flavors, next_page_token) = list::page(
-        state.flavors(),
-        &page,
-        |text| FlavorName::new(text).ok(),
-        FlavorName::to_string,
-        |_| true,
-    )?;
-    Ok(Response::new(v1::ListFlavorsResponse {
-        flavors: flavors.iter().map(|flavor| (&**flavor).into()).collect(),
-        next_page_token,
-        revision: state.revision(),
-    }))
+    let listed = list::filtered(context, filter, move |filter| {
+        let (flavors, next_page_token) = list::page(
+            state.flavors(),
+            &page,
+            |text| FlavorName::new(text).ok(),
+            FlavorName::to_string,
+            |flavor| filter.matches_with(|| Flavor::from(flavor)),
+        )?;
+        Ok(v1::ListFlavorsResponse {
+            flavors: flavors.iter().map(|flavor| (&**flavor).into()).collect(),
+            next_page_token,
+            revision: state.revision(),
+        })
+    });
+    listed.await.map(Response::new)
 }
 
 pub(super) async fn pci_alias(
@@ -113,33 +119,47 @@ pub(super) async fn vms(
     context: &Context,
     wire: v1::ListVmsRequest,
 ) -> Answer<v1::ListVmsResponse> {
-    let page = Page::new(wire.page_size, &wire.page_token)?;
+    let page = Page::filtered(wire.page_size, &wire.page_token, &wire.filter)?;
+    let filter = Filter::new::<v1::Vm>(&wire.filter)?;
     let host: Option<HostName> = field::optional_name(&wire.host, "host")?;
     let project = read_project(&wire.project, "project")?;
     let labels = read_selectors(wire.labels, "labels")?;
     let state = context.state(wire.consistency).await?;
-    let keep = |vm: &Vm| {
-        let is_there = host.is_none() || vm.host == host;
-        is_there
-            && labels
-                .iter()
-                .all(|label| label.matches(&vm.metadata.labels))
-    };
-    if let Some(project) = project {
-        return vms_of_project(&state, &page, &project, keep);
-    }
+    let listed = list::filtered(context, filter, move |filter| {
+        let keep = |vm: &Vm| {
+            let is_there = host.is_none() || vm.host == host;
+            is_there
+                && labels
+                    .iter()
+                    .all(|label| label.matches(&vm.metadata.labels))
+                && filter.matches_with(|| write_vm_for(filter, &state, vm))
+        };
+        match &project {
+            Some(project) => vms_of_project(&state, &page, project, keep),
+            None => vms_of_all(&state, &page, keep),
+        }
+    });
+    listed.await.map(Response::new)
+}
+
+/// Returns a page of the VMs of all projects.
+fn vms_of_all(
+    state: &State,
+    page: &Page,
+    keep: impl Fn(&Vm) -> bool,
+) -> Result<v1::ListVmsResponse, Invalid> {
     let (vms, next_page_token) = list::page(
         state.vms(),
-        &page,
+        page,
         |text| VmName::new(text).ok(),
         VmName::to_string,
         keep,
     )?;
-    Ok(Response::new(v1::ListVmsResponse {
-        vms: vms.iter().map(|vm| write_vm(&state, vm)).collect(),
+    Ok(v1::ListVmsResponse {
+        vms: vms.iter().map(|vm| write_vm(state, vm)).collect(),
         next_page_token,
         revision: state.revision(),
-    }))
+    })
 }
 
 /// Returns a page of the VMs of a project, which are looked up rather than searched for.
@@ -148,18 +168,18 @@ fn vms_of_project(
     page: &Page,
     project: &ProjectName,
     keep: impl Fn(&Vm) -> bool,
-) -> Answer<v1::ListVmsResponse> {
+) -> Result<v1::ListVmsResponse, Invalid> {
     let after = list::after(page, |text| VmName::new(text).ok())?;
     let after = after.map_or(Bound::Unbounded, Bound::Excluded);
     let names = state.vms_of_project(project.as_str()).into_iter();
     let names = names.flat_map(|vms| vms.range((after.clone(), Bound::Unbounded)));
     let vms = names.filter_map(|name| state.vm(name));
     let (vms, next_page_token) = page.cut(vms.filter(|vm| keep(vm)), |vm| vm.name.to_string());
-    Ok(Response::new(v1::ListVmsResponse {
+    Ok(v1::ListVmsResponse {
         vms: vms.into_iter().map(|vm| write_vm(state, vm)).collect(),
         next_page_token,
         revision: state.revision(),
-    }))
+    })
 }
 
 pub(super) async fn migration(
@@ -180,21 +200,28 @@ pub(super) async fn migrations(
     context: &Context,
     wire: v1::ListMigrationsRequest,
 ) -> Answer<v1::ListMigrationsResponse> {
-    let page = Page::new(wire.page_size, &wire.page_token)?;
+    let page = Page::filtered(wire.page_size, &wire.page_token, &wire.filter)?;
+    let filter = Filter::new::<v1::Migration>(&wire.filter)?;
     let vm: Option<VmName> = field::optional_name(&wire.vm, "vm")?;
     let state = context.state(wire.consistency).await?;
-    let (migrations, next_page_token) = list::page(
-        state.migrations(),
-        &page,
-        |text| text.parse().ok(),
-        MigrationId::to_string,
-        |migration: &Migration| vm.as_ref().is_none_or(|vm| migration.vm == *vm),
-    )?;
-    Ok(Response::new(v1::ListMigrationsResponse {
-        migrations: migrations.iter().map(|m| (&**m).into()).collect(),
-        next_page_token,
-        revision: state.revision(),
-    }))
+    let listed = list::filtered(context, filter, move |filter| {
+        let (migrations, next_page_token) = list::page(
+            state.migrations(),
+            &page,
+            |text| text.parse().ok(),
+            MigrationId::to_string,
+            |migration: &Migration| {
+                vm.as_ref().is_none_or(|vm| migration.vm == *vm)
+                    && filter.matches_with(|| v1::Migration::from(migration))
+            },
+        )?;
+        Ok(v1::ListMigrationsResponse {
+            migrations: migrations.iter().map(|m| (&**m).into()).collect(),
+            next_page_token,
+            revision: state.revision(),
+        })
+    });
+    listed.await.map(Response::new)
 }
 
 pub(super) async fn claim(

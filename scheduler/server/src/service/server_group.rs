@@ -5,6 +5,7 @@ use berth_domain::ownership::Ownership;
 use berth_domain::server_group::ServerGroup;
 use berth_proto::convert::page::Page;
 use berth_proto::convert::{ResourceName as _, field};
+use berth_proto::filter::Filter;
 use berth_proto::policy::v1;
 use berth_proto::policy::v1::server_group_service_server::ServerGroupService;
 use berth_proto::status::to_status;
@@ -65,20 +66,24 @@ impl ServerGroupService for ServerGroupApi {
         request: Request<v1::ListServerGroupsRequest>,
     ) -> Result<Response<v1::ListServerGroupsResponse>, Status> {
         let wire = request.into_inner();
-        let page = Page::new(wire.page_size, &wire.page_token)?;
+        let page = Page::filtered(wire.page_size, &wire.page_token, &wire.filter)?;
+        let filter = Filter::new::<v1::ServerGroup>(&wire.filter)?;
         let state = self.0.state(wire.consistency).await?;
-        let (groups, next_page_token) = list::page(
-            state.server_groups(),
-            &page,
-            |text| ServerGroupName::new(text).ok(),
-            ServerGroupName::to_string,
-            |_| true,
-        )?;
-        Ok(Response::new(v1::ListServerGroupsResponse {
-            server_groups: groups.iter().map(|group| counted(&state, group)).collect(),
-            next_page_token,
-            revision: state.revision(),
-        }))
+        let listed = list::filtered(&self.0, filter, move |filter| {
+            let (groups, next_page_token) = list::page(
+                state.server_groups(),
+                &page,
+                |text| ServerGroupName::new(text).ok(),
+                ServerGroupName::to_string,
+                |group| filter.matches_with(|| counted(&state, group)),
+            )?;
+            Ok(v1::ListServerGroupsResponse {
+                server_groups: groups.iter().map(|group| counted(&state, group)).collect(),
+                next_page_token,
+                revision: state.revision(),
+            })
+        });
+        listed.await.map(Response::new)
     }
 
     async fn delete_server_group(

@@ -14,6 +14,7 @@ use berth_domain::volume::{
 use berth_proto::convert::page::Page;
 use berth_proto::convert::volume::{read_display_name, read_region};
 use berth_proto::convert::{ResourceName as _, field};
+use berth_proto::filter::Filter;
 use berth_proto::status::to_status;
 use berth_proto::volume::v1;
 use berth_state::volumes::closed;
@@ -70,25 +71,29 @@ pub(super) async fn volumes(
     context: &Context,
     wire: v1::ListVolumesRequest,
 ) -> Answer<v1::ListVolumesResponse> {
-    let page = Page::new(wire.page_size, &wire.page_token)?;
+    let page = Page::filtered(wire.page_size, &wire.page_token, &wire.filter)?;
+    let filter = Filter::new::<v1::Volume>(&wire.filter)?;
     let host: Option<HostName> = field::optional_name(&wire.host, "host")?;
     let state = context.state(wire.consistency).await?;
-    let parse = |text: &str| VolumeId::new(text).ok();
-    let all = |_: &Volume| true;
-    let (volumes, next_page_token) = match &host {
-        None => list::page(state.volumes(), &page, parse, VolumeId::to_string, all),
-        // These have an index of their own.
-        Some(host) => {
-            let volumes = state
-                .volumes_of_host(host)
-                .map(|v| (v.id.clone(), v.clone()));
-            list::page(&volumes.collect(), &page, parse, VolumeId::to_string, all)
-        }
-    }?;
-    Ok(Response::new(v1::ListVolumesResponse {
-        volumes: volumes.iter().map(|v| write_volume(&state, v)).collect(),
-        next_page_token,
-    }))
+    let listed = list::filtered(context, filter, move |filter| {
+        let parse = |text: &str| VolumeId::new(text).ok();
+        let keep = |volume: &Volume| filter.matches_with(|| write_volume(&state, volume));
+        let (volumes, next_page_token) = match &host {
+            None => list::page(state.volumes(), &page, parse, VolumeId::to_string, keep),
+            // These have an index of their own.
+            Some(host) => {
+                let volumes = state
+                    .volumes_of_host(host)
+                    .map(|v| (v.id.clone(), v.clone()));
+                list::page(&volumes.collect(), &page, parse, VolumeId::to_string, keep)
+            }
+        }?;
+        Ok(v1::ListVolumesResponse {
+            volumes: volumes.iter().map(|v| write_volume(&state, v)).collect(),
+            next_page_token,
+        })
+    });
+    listed.await.map(Response::new)
 }
 
 /// Returns a volume with the VM that has it.

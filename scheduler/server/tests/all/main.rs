@@ -11,6 +11,7 @@
 //! | `dead_members` | removal of members that do not answer |
 //! | `events` | watches |
 //! | `feed` | the feed behind watches |
+//! | `filters` | filters of VMs in lists and refusals |
 //! | `growth` | what each role can make the state hold |
 //! | `hints` | what is advised where a request is refused |
 //! | `hostile` | hosts and guests that cannot be |
@@ -47,6 +48,7 @@ mod dead_members;
 mod diagnostics;
 mod events;
 mod feed;
+mod filters;
 mod growth;
 mod hints;
 mod history;

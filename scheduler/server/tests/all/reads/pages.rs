@@ -1,7 +1,8 @@
 //! Every list has pages.
 //!
 //! Goal: no list answers with everything that there is, which costs in proportion to the state, and no
-//! page loses or repeats an entry. Method: the lists come from the descriptors. Each has a page size and a
+//! page loses or repeats an entry; that of a filter, entries are left out before pages are divided, and a
+//! token goes with its filter. Method: the lists come from the descriptors. Each has a page size and a
 //! token, or a bound of its own that is stated here. At a member with several of everything each is read
 //! in pages of two and in one, which are the same entries; a negative size and a foreign token are
 //! refused by each, so none ignores them.
@@ -12,7 +13,7 @@ use berth_proto::operation::v1::ListOperationsRequest;
 use berth_proto::placement::v1::ListConsumersRequest;
 use berth_proto::scheduler::v1::ListVmsRequest;
 use prost::Message as _;
-use prost_types::field_descriptor_proto::Label;
+use prost_types::field_descriptor_proto::{Label, Type};
 use prost_types::{DescriptorProto, FileDescriptorSet};
 use tonic::Code;
 
@@ -31,6 +32,8 @@ struct Pages {
     token: u32,
     next: u32,
     entries: u32,
+    /// Of lists with a filter: the number of its field.
+    filter: Option<u32>,
 }
 
 /// Returns every list of Berth's services, with its request and its response.
@@ -73,6 +76,11 @@ fn pages(request: &DescriptorProto, response: &DescriptorProto) -> Option<Pages>
         token: number(request, "page_token")?,
         next: number(response, "next_page_token")?,
         entries: u32::try_from(entries.number()).ok()?,
+        filter: request
+            .field
+            .iter()
+            .find(|field| field.name() == "filter" && field.r#type() == Type::String)
+            .and_then(|field| u32::try_from(field.number()).ok()),
     })
 }
 
@@ -171,7 +179,7 @@ async fn pages_of_every_list_are_the_list() {
     let world = World::start().await;
     world.make_more().await;
     let address = &world.trio.grpc[world.trio.leader().await];
-    let mut read_lists = 0;
+    let (mut read_lists, mut filtered_lists) = (0, 0);
     for (path, request_type, response_type) in lists() {
         let is_here = case::methods().contains(&path);
         let Some(pages) = pages(&request_type, &response_type).filter(|_| is_here) else {
@@ -181,10 +189,15 @@ async fn pages_of_every_list_are_the_list() {
         let base = base.unwrap_or_else(|| panic!("{path} has no case"));
         for base in filtered(&path).into_iter().chain([base]) {
             compare(address, &path, &base, &pages).await;
+            if let Some(filter) = pages.filter {
+                compare_filtered(address, &path, &base, &pages, filter).await;
+            }
         }
+        filtered_lists += u32::from(pages.filter.is_some());
         read_lists += 1;
     }
     assert!(read_lists > 15, "only {read_lists} lists were read");
+    assert_eq!(filtered_lists, 8, "lists with a filter");
 }
 
 /// Returns requests that select entries by an index of their own.
@@ -236,5 +249,59 @@ async fn compare(address: &str, path: &str, base: &[u8], pages: &Pages) {
         let (_, end) = raw::call(address, path, &wrong).await;
         let code = end.map_err(|status| status.code());
         assert_eq!(code, Err(Code::InvalidArgument), "{path}");
+    }
+}
+
+/// Returns a request with a filter.
+fn with_filter(of: &[u8], number: u32, filter: &str) -> Vec<u8> {
+    let mut bytes = of.to_vec();
+    varint(u64::from(number) << 3 | 2, &mut bytes);
+    varint(filter.len() as u64, &mut bytes);
+    bytes.extend_from_slice(filter.as_bytes());
+    bytes
+}
+
+/// Leaves the first page out by the names of its entries: the others are listed without a short or an
+/// empty page, and no token is taken by another filter.
+async fn compare_filtered(address: &str, path: &str, base: &[u8], pages: &Pages, filter: u32) {
+    let whole = read(address, path, base, pages, 1_000).await.concat();
+    let (field, name_of): (_, fn(&[u8]) -> Vec<Vec<u8>>) = match path.ends_with("/ListHosts") {
+        true => ("host.name", |entry| values(&values(entry, 1)[0], 1)),
+        false => ("name", |entry| values(entry, 1)),
+    };
+    let name = |entry: &Vec<u8>| String::from_utf8(name_of(entry)[0].clone()).expect("a name");
+    let [first, second] = [name(&whole[0]), name(&whole[1])];
+    // A name is taken with its collection and without.
+    let short = second.rsplit('/').next().expect("a part");
+    let text = format!("NOT ({field} = \"{first}\" OR {field} = \"{short}\")");
+    let base = with_filter(base, filter, &text);
+    let parts = read(address, path, &base, pages, 1).await;
+    assert!(parts.iter().all(|page| page.len() == 1), "{path}");
+    assert_eq!(parts.concat(), whole[2..], "{path}");
+    let none = with_filter(&base, filter, &format!("{field} = \"nothing\""));
+    let parts = read(address, path, &none, pages, SIZE).await;
+    assert_eq!(parts, [Vec::<Vec<u8>>::new()], "{path}");
+    let all = with_filter(&base, filter, &format!("{field}:*"));
+    let (messages, end) = raw::call(address, path, &request(&all, pages, 1, b"")).await;
+    end.unwrap_or_else(|status| panic!("{path}: {status}"));
+    let token = values(&messages[0], pages.next).pop().expect("a token");
+    for other in [base, with_filter(&all, filter, "")] {
+        let (_, end) = raw::call(address, path, &request(&other, pages, 1, &token)).await;
+        let refused = end.expect_err("a token of another filter");
+        assert_eq!(refused.code(), Code::InvalidArgument, "{path}");
+        assert!(
+            refused.message().contains("another filter"),
+            "{path}: {refused}"
+        );
+    }
+    for wrong in ["nothing = 1", "name", "((("] {
+        let wrong = with_filter(&all, filter, wrong);
+        let (_, end) = raw::call(address, path, &wrong).await;
+        let refused = end.expect_err("no filter");
+        assert_eq!(refused.code(), Code::InvalidArgument, "{path}");
+        assert!(
+            refused.message().starts_with("filter: at byte"),
+            "{path}: {refused}"
+        );
     }
 }
