@@ -10,8 +10,9 @@ use berth_proto::policy::v1::{
 };
 use serde_json::json;
 
-use crate::arguments::{Aggregate as Verb, AvailabilityZone};
+use crate::arguments::{Aggregate as Verb, AvailabilityZone, Selection};
 use crate::output::Columns;
+use crate::selection::Selector;
 use crate::session::{Session, read_all, request_id, resource, short};
 use crate::{all_pages, call, output, read};
 
@@ -53,7 +54,7 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
             let response = call!(session, AggregateServiceClient, create_aggregate, request)?;
             show(session, response.aggregate)
         }
-        Verb::List => list(session).await,
+        Verb::List(selection) => list(session, &selection).await,
         Verb::Show { aggregate } => {
             let request = GetAggregateRequest {
                 name: resource("aggregates", &aggregate),
@@ -156,14 +157,16 @@ async fn update(session: &Session, request: UpdateAggregateRequest) -> anyhow::R
     show(session, response.aggregate)
 }
 
-async fn list(session: &Session) -> anyhow::Result<()> {
+async fn list(session: &Session, selection: &Selection) -> anyhow::Result<()> {
+    let selector = Selector::new::<Wire>(selection)?;
     let request = ListAggregatesRequest::default();
     let aggregates = all_pages!(
         session,
         AggregateServiceClient,
         list_aggregates,
         request,
-        aggregates
+        aggregates,
+        &selector
     );
     let aggregates: Vec<Aggregate> = read_all(aggregates)?;
     if session.for_programs() {

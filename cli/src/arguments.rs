@@ -37,6 +37,7 @@ pub use self::policy::{Aggregate, AvailabilityZone, Policy, PolicyScope, ServerG
 pub use self::power::Power;
 pub use self::replay::Replay;
 pub use self::restart::Restart;
+pub use self::selection::Selection;
 pub use self::support::{Support, SupportBundle};
 pub use self::top::Top;
 pub use self::transfer::Transfer;
@@ -69,6 +70,7 @@ mod policy;
 mod power;
 mod replay;
 mod restart;
+mod selection;
 mod size;
 mod support;
 mod top;
@@ -355,10 +357,16 @@ pub enum ThreadRules {
 #[derive(Debug, Subcommand)]
 pub enum Host {
     /// List hosts with their free resources
+    #[command(after_help = "\
+Cordoned hosts with libvirt:
+  berth host list --filter 'host.cordoned = true AND host.report.driver = libvirt'")]
     List {
         /// Show the measured memory of the hosts instead
-        #[arg(long)]
+        #[arg(long, conflicts_with_all = ["filter", "limit"])]
         memory: bool,
+        /// The entries that are shown
+        #[command(flatten)]
+        selection: Selection,
     },
     /// Show a host: its sockets, NUMA nodes and the owner of each CPU
     Show {
@@ -495,7 +503,10 @@ hw:emulator_threads_policy, trait:NAME")]
         project: InProject,
     },
     /// List all flavors
-    List,
+    #[command(after_help = "\
+Flavors with dedicated CPUs:
+  berth flavor list --filter 'extra_specs.\"hw:cpu_policy\" = dedicated'")]
+    List(Selection),
     /// Show one flavor
     Show {
         /// Name of the flavor
@@ -575,6 +586,9 @@ From a disk image, on a bridge:
       --nic br0=52:54:00:00:00:01")]
     Create(Box<VmCreate>),
     /// List virtual machines
+    #[command(after_help = "\
+VMs in production that failed, or have more than 8 vCPUs:
+  berth vm list --filter 'labels.env = prod AND (state = ERROR OR spec.flavor.vcpus > 8)'")]
     List {
         /// Only the VMs on this host
         #[arg(long)]
@@ -585,6 +599,9 @@ From a disk image, on a bridge:
         /// Only the VMs with this label, of any value or of the given one (repeatable: with all of them)
         #[arg(long = "label", value_name = "KEY[=VALUE]")]
         labels: Vec<LabelSelector>,
+        /// The entries that are shown
+        #[command(flatten)]
+        selection: Selection,
     },
     /// Show a VM and the NUMA nodes, CPUs and pages it uses
     Show {
@@ -776,10 +793,16 @@ pub struct Run {
 #[derive(Debug, Subcommand)]
 pub enum Migration {
     /// List migrations, the latest last
+    #[command(after_help = "\
+The last ten that failed and left a host:
+  berth migration list --filter 'state = FAILED AND source = h1' --limit 10")]
     List {
         /// Only the migrations of this VM
         #[arg(long)]
         vm: Option<String>,
+        /// The entries that are shown
+        #[command(flatten)]
+        selection: Selection,
     },
     /// Show a migration with its CPU pins before and after
     Show {
@@ -807,10 +830,16 @@ pub enum Migration {
 #[derive(Debug, Subcommand)]
 pub enum Operation {
     /// List long-running operations
+    #[command(after_help = "\
+Boots that failed for the lack of capacity:
+  berth operation list --filter 'boot:* AND failed.reason = NO_VALID_HOST'")]
     List {
         /// Only the operations that are still running
         #[arg(long)]
         running: bool,
+        /// The entries that are shown
+        #[command(flatten)]
+        selection: Selection,
     },
     /// Show an operation with the log of its steps, and those that are ahead
     Show {

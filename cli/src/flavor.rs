@@ -12,6 +12,7 @@ use berth_proto::types::v1 as wire;
 
 use crate::arguments::Flavor as Verb;
 use crate::output::Columns;
+use crate::selection::Selector;
 use crate::session::{Session, creator, request_id, resource};
 use crate::{all_pages, call, output, read};
 
@@ -54,14 +55,16 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
             warn_of_missing_aliases(session, &flavor).await;
             show(session, &flavor)
         }
-        Verb::List => {
+        Verb::List(selection) => {
+            let selector = Selector::new::<wire::Flavor>(&selection)?;
             let request = ListFlavorsRequest::default();
             let flavors = all_pages!(
                 session,
                 SchedulerServiceClient,
                 list_flavors,
                 request,
-                flavors
+                flavors,
+                &selector
             );
             let flavors = flavors
                 .into_iter()

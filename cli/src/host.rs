@@ -17,8 +17,9 @@ use berth_proto::host::v1::{
 use berth_proto::status::OUTCOME_UNKNOWN;
 use serde_json::json;
 
-use crate::arguments::{Host as Verb, HostPmem};
+use crate::arguments::{Host as Verb, HostPmem, Selection};
 use crate::output::Columns;
+use crate::selection::Selector;
 use crate::session::{Session, conduct, read_all, request_id, resource};
 use crate::sides::Sides;
 use crate::{all_pages, call, cpu, draw, history, memory, output, read, records};
@@ -52,8 +53,11 @@ pub(crate) use self::signals::COLUMNS as SIGNALS;
 pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
     match verb {
         Verb::Moves(verb) => drain::run(session, verb).await,
-        Verb::List { memory: false } => list(session).await,
-        Verb::List { memory: true } => signals::list(session).await,
+        Verb::List {
+            memory: false,
+            selection,
+        } => list(session, &selection).await,
+        Verb::List { memory: true, .. } => signals::list(session).await,
         Verb::Show { host } => show(session, &host).await,
         Verb::History { host, part } => history::show(session, "hosts", &host, &part).await,
         Verb::Check(arguments) => check::run(session, arguments).await,
@@ -168,9 +172,17 @@ fn driver(host: &Host) -> String {
     }
 }
 
-async fn list(session: &Session) -> anyhow::Result<()> {
+async fn list(session: &Session, selection: &Selection) -> anyhow::Result<()> {
+    let selector = Selector::new::<HostSummary>(selection)?;
     let request = ListHostsRequest::default();
-    let summaries = all_pages!(session, HostServiceClient, list_hosts, request, hosts);
+    let summaries = all_pages!(
+        session,
+        HostServiceClient,
+        list_hosts,
+        request,
+        hosts,
+        &selector
+    );
     let mut hosts = Vec::new();
     for summary in summaries {
         let host: Host = summary.host.clone().unwrap_or_default().try_into()?;

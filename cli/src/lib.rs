@@ -76,6 +76,7 @@ pub mod records;
 mod remedies;
 pub mod replay;
 mod revocation;
+mod selection;
 pub mod server_group;
 pub mod session;
 pub mod sides;

@@ -15,15 +15,16 @@ use berth_proto::conductor::v1::{
     WatchMigrationResponse,
 };
 use berth_proto::scheduler::v1::scheduler_service_client::SchedulerServiceClient;
-use berth_proto::scheduler::v1::{GetMigrationRequest, ListMigrationsRequest};
+use berth_proto::scheduler::v1::{GetMigrationRequest, ListMigrationsRequest, Migration as Wire};
 use prost_types::Timestamp;
 use serde_json::json;
 use tonic::Streaming;
 
-use crate::arguments::Migration as Verb;
+use crate::arguments::{Migration as Verb, Selection};
 use crate::bar::Bar;
 use crate::failure::failed;
 use crate::output::Columns;
+use crate::selection::{Selector, keep_latest};
 use crate::session::{
     STREAM_BROKEN, Session, ended, not_begun, read_all, request_id, resource, short,
 };
@@ -50,7 +51,7 @@ pub(crate) const COLUMNS: Columns<7, 2> = Columns {
 /// The scheduler's refusal.
 pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
     match verb {
-        Verb::List { vm } => list(session, vm.as_deref()).await,
+        Verb::List { vm, selection } => list(session, vm.as_deref(), &selection).await,
         Verb::Show { migration } => show(session, &migration).await,
         Verb::Watch { migration } => follow(session, &migration).await,
         Verb::Abort { migration } => {
@@ -181,8 +182,13 @@ pub fn print_tried(migration: &Migration) {
     }
 }
 
-/// Returns the migrations of a VM, or all, the latest last.
-async fn list_of(session: &Session, vm: Option<&str>) -> anyhow::Result<Vec<Migration>> {
+/// Returns the migrations of a VM, or all, that are selected, the latest last.
+async fn list_of(
+    session: &Session,
+    vm: Option<&str>,
+    selection: &Selection,
+) -> anyhow::Result<Vec<Migration>> {
+    let selector = Selector::of_latest::<Wire>(selection)?;
     let request = ListMigrationsRequest {
         vm: vm.map(|v| resource("vms", v)).unwrap_or_default(),
         ..Default::default()
@@ -192,15 +198,17 @@ async fn list_of(session: &Session, vm: Option<&str>) -> anyhow::Result<Vec<Migr
         SchedulerServiceClient,
         list_migrations,
         request,
-        migrations
+        migrations,
+        &selector
     );
     let mut all: Vec<Migration> = read_all(all)?;
     all.sort_by_key(|m| (m.created_at, m.id));
+    keep_latest(&mut all, selection);
     Ok(all)
 }
 
-async fn list(session: &Session, vm: Option<&str>) -> anyhow::Result<()> {
-    let all = list_of(session, vm).await?;
+async fn list(session: &Session, vm: Option<&str>, selection: &Selection) -> anyhow::Result<()> {
+    let all = list_of(session, vm, selection).await?;
     if session.for_programs() {
         return output::value(&all);
     }
@@ -251,10 +259,10 @@ fn is_id(text: &str) -> bool {
 /// Returns the latest migration of a VM; or that of which the text is the beginning of the id, where no VM
 /// of this name has one.
 async fn last_of(session: &Session, vm: &str) -> anyhow::Result<Migration> {
-    let migrations = list_of(session, Some(vm)).await?;
+    let migrations = list_of(session, Some(vm), &Selection::default()).await?;
     let mut last = migrations.into_iter().last();
     if last.is_none() && beginning::is_beginning(vm) {
-        let mut all = list_of(session, None).await?;
+        let mut all = list_of(session, None, &Selection::default()).await?;
         match beginning::only("migration", vm, all.iter().map(|m| m.id.0)) {
             Ok(id) => {
                 all.retain(|migration| migration.id.0 == id);

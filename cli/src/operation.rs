@@ -4,12 +4,13 @@ use berth_domain::operation::{Drain, Operation, Outcome, Subject};
 use berth_domain::refusal::{Code, Refusal};
 use berth_proto::operation::v1::operation_service_client::OperationServiceClient;
 use berth_proto::operation::v1::{
-    CancelOperationRequest, GetOperationRequest, ListOperationsRequest,
+    CancelOperationRequest, GetOperationRequest, ListOperationsRequest, Operation as Wire,
 };
 
-use crate::arguments::Operation as Verb;
+use crate::arguments::{Operation as Verb, Selection};
 use crate::migration::time;
 use crate::output::Columns;
+use crate::selection::{Selector, keep_latest};
 use crate::session::{Session, creator, read_all, request_id, resource, short};
 use crate::{all_pages, beginning, call, drained, output, progress, read};
 
@@ -33,7 +34,7 @@ pub(crate) const COLUMNS: Columns<6, 4> = Columns {
 /// The scheduler's refusal, or the failure of the operation.
 pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
     match verb {
-        Verb::List { running } => list(session, running).await,
+        Verb::List { running, selection } => list(session, running, &selection).await,
         Verb::Show { operation } => show(session, &get(session, &operation).await?),
         Verb::Wait { operation } => {
             let operation = named(session, &operation).await?;
@@ -69,7 +70,8 @@ async fn named(session: &Session, operation: &str) -> anyhow::Result<String> {
     if !beginning::is_beginning(id) {
         return Ok(resource("operations", operation));
     }
-    let ids = all(session, false).await?.into_iter().map(|o| o.id.0);
+    let ids = all(session, false, &Selection::default()).await?;
+    let ids = ids.into_iter().map(|o| o.id.0);
     let id = beginning::only("operation", id, ids)?;
     Ok(resource("operations", &id.to_string()))
 }
@@ -90,7 +92,13 @@ fn ended_before(operation: &Operation) -> Refusal {
     Refusal::new(Code::FailedPrecondition, "OPERATION_DONE", message).with("operation", id)
 }
 
-async fn all(session: &Session, running: bool) -> anyhow::Result<Vec<Operation>> {
+/// Returns the operations that are selected, the latest last.
+async fn all(
+    session: &Session,
+    running: bool,
+    selection: &Selection,
+) -> anyhow::Result<Vec<Operation>> {
+    let selector = Selector::of_latest::<Wire>(selection)?;
     let request = ListOperationsRequest {
         running_only: running,
         ..Default::default()
@@ -100,15 +108,17 @@ async fn all(session: &Session, running: bool) -> anyhow::Result<Vec<Operation>>
         OperationServiceClient,
         list_operations,
         request,
-        operations
+        operations,
+        &selector
     );
     let mut all: Vec<Operation> = read_all(all)?;
     all.sort_by_key(|o| (o.created_at, o.id));
+    keep_latest(&mut all, selection);
     Ok(all)
 }
 
-async fn list(session: &Session, running: bool) -> anyhow::Result<()> {
-    let all = all(session, running).await?;
+async fn list(session: &Session, running: bool, selection: &Selection) -> anyhow::Result<()> {
+    let all = all(session, running, selection).await?;
     if session.for_programs() {
         return output::value(&all);
     }

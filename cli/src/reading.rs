@@ -34,13 +34,15 @@ fn shows_what_is(command: &Command) -> bool {
                 Host::List { .. } | Host::Show { .. } | Host::History { .. }
             )
         }
-        Command::Flavor(verb) => matches!(verb, Flavor::List | Flavor::Show { .. }),
+        Command::Flavor(verb) => matches!(verb, Flavor::List(_) | Flavor::Show { .. }),
         Command::PciAlias(verb) => matches!(verb, PciAlias::List | PciAlias::Show { .. }),
         Command::Migration(verb) => matches!(verb, Migration::List { .. } | Migration::Show { .. }),
-        Command::Aggregate(verb) => matches!(verb, Aggregate::List | Aggregate::Show { .. }),
+        Command::Aggregate(verb) => matches!(verb, Aggregate::List(_) | Aggregate::Show { .. }),
         Command::AvailabilityZone(AvailabilityZone::List) => true,
         Command::Cpu(Cpu::Baseline(_) | Cpu::Models(_)) => true,
-        Command::ServerGroup(verb) => matches!(verb, ServerGroup::List | ServerGroup::Show { .. }),
+        Command::ServerGroup(verb) => {
+            matches!(verb, ServerGroup::List(_) | ServerGroup::Show { .. })
+        }
         Command::Policy(verb) => matches!(verb, Policy::Show { .. }),
         Command::Operation(verb) => matches!(verb, Operation::List { .. } | Operation::Show { .. }),
         Command::Provider(verb) => matches!(verb, Provider::List(_) | Provider::Show { .. }),

@@ -9,8 +9,9 @@ use berth_proto::policy::v1::{
 };
 use serde_json::{Value, json};
 
-use crate::arguments::ServerGroup as Verb;
+use crate::arguments::{Selection, ServerGroup as Verb};
 use crate::output::Columns;
+use crate::selection::Selector;
 use crate::session::{Session, creator, request_id, resource, short};
 use crate::{all_pages, call, migration, output, read};
 
@@ -52,7 +53,7 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
             )?;
             show(session, response.server_group.unwrap_or_default(), &[])
         }
-        Verb::List => list(session).await,
+        Verb::List(selection) => list(session, &selection).await,
         Verb::Show { group } => {
             let request = GetServerGroupRequest {
                 name: resource("serverGroups", &group),
@@ -79,14 +80,16 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
     }
 }
 
-async fn list(session: &Session) -> anyhow::Result<()> {
+async fn list(session: &Session, selection: &Selection) -> anyhow::Result<()> {
+    let selector = Selector::new::<Wire>(selection)?;
     let request = ListServerGroupsRequest::default();
     let groups = all_pages!(
         session,
         ServerGroupServiceClient,
         list_server_groups,
         request,
-        server_groups
+        server_groups,
+        &selector
     );
     let groups = groups
         .into_iter()

@@ -792,7 +792,7 @@ pub fn read_all<W, T: TryFrom<W>>(messages: Vec<W>) -> Result<Vec<T>, T::Error> 
     messages.into_iter().map(TryInto::try_into).collect()
 }
 
-/// Collects all pages of a list.
+/// Collects all pages of a list, or what a selector selects of one that can be filtered.
 #[macro_export]
 macro_rules! all_pages {
     ($session:expr, $client:ident, $method:ident, $request:expr, $field:ident) => {{
@@ -807,6 +807,25 @@ macro_rules! all_pages {
                 .await?;
             all.extend(page.$field);
             if page.next_page_token.is_empty() {
+                break all;
+            }
+            request.page_token = page.next_page_token;
+        }
+    }};
+    ($session:expr, $client:ident, $method:ident, $request:expr, $field:ident, $selector:expr) => {{
+        let selector = $selector;
+        let mut all = Vec::new();
+        let mut request = $request;
+        request.filter.clone_from(&selector.text);
+        request.page_size = selector.page_size();
+        loop {
+            let page = $session
+                .read(|channel| {
+                    let request = request.clone();
+                    async move { $client::new(channel).$method(request).await }
+                })
+                .await?;
+            if selector.take(&mut all, page.$field) || page.next_page_token.is_empty() {
                 break all;
             }
             request.page_token = page.next_page_token;

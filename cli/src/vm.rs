@@ -29,12 +29,14 @@ use berth_proto::operation::v1::operation::Kind;
 use berth_proto::scheduler::v1::scheduler_service_client::SchedulerServiceClient;
 use berth_proto::scheduler::v1::{
     Explanation, GetVmRequest, ListVmsRequest, ScheduleMigrationRequest, ScheduleVmRequest,
+    Vm as WireVm,
 };
 use berth_proto::types::v1 as wire;
 use serde_json::json;
 
-use crate::arguments::{Run, Transfer, Vm as Verb, VmCreate};
+use crate::arguments::{Run, Selection, Transfer, Vm as Verb, VmCreate};
 use crate::output::Columns;
+use crate::selection::Selector;
 use crate::session::{Session, conduct, creator, read_all, request_id, resource, short};
 use crate::sides::Sides;
 use crate::usage::Usage;
@@ -74,7 +76,11 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
             host,
             project,
             labels,
-        } => list(session, host.as_deref(), project.as_ref(), &labels).await,
+            selection,
+        } => {
+            let (host, project) = (host.as_deref(), project.as_ref());
+            list(session, host, project, &labels, &selection).await
+        }
         Verb::Show { vm } => show(session, &vm).await,
         Verb::History { vm, part } => history::show(session, "vms", &vm, &part).await,
         Verb::Migrate {
@@ -330,14 +336,23 @@ async fn list(
     host: Option<&str>,
     project: Option<&ProjectName>,
     labels: &[LabelSelector],
+    selection: &Selection,
 ) -> anyhow::Result<()> {
+    let selector = Selector::new::<WireVm>(selection)?;
     let request = ListVmsRequest {
         labels: labels.iter().map(ToString::to_string).collect(),
         project: write_project(project),
         host: host.map(|h| resource("hosts", h)).unwrap_or_default(),
         ..Default::default()
     };
-    let mut vms = all_pages!(session, SchedulerServiceClient, list_vms, request, vms);
+    let mut vms = all_pages!(
+        session,
+        SchedulerServiceClient,
+        list_vms,
+        request,
+        vms,
+        &selector
+    );
     // A scheduler that does not know labels returns every VM.
     vms.retain(|vm| labels.iter().all(|label| label.matches(&vm.labels)));
     let tasks: Vec<String> = vms.iter().map(|vm| vm.task.clone()).collect();

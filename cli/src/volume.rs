@@ -14,10 +14,11 @@ use berth_proto::volume::v1::{
 use serde_json::{Value, json};
 use tonic::{Code, Response};
 
-use crate::arguments::{Volume as Verb, VolumeCreate};
+use crate::arguments::{Selection, Volume as Verb, VolumeCreate};
 use crate::draw::bytes;
 use crate::draw::volumes::{Drawn, draw};
 use crate::output::{Columns, Lines};
+use crate::selection::Selector;
 use crate::session::{Session, creator, request_id, resource, short, unknown_end};
 use crate::{all_pages, call, output, read};
 
@@ -39,7 +40,7 @@ pub(crate) const COLUMNS: Columns<6, 3> = Columns {
 pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
     match verb {
         Verb::Create(args) => create(session, args).await,
-        Verb::List { host } => list(session, host.as_deref()).await,
+        Verb::List { host, selection } => list(session, host.as_deref(), &selection).await,
         Verb::Show { volume } => {
             let wire = find_wire(session, &volume).await?;
             let vm = wire.attached_vm.clone();
@@ -195,12 +196,20 @@ async fn find_wire(session: &Session, text: &str) -> anyhow::Result<v1::Volume> 
     Ok(response.volume.unwrap_or_default())
 }
 
-async fn list(session: &Session, host: Option<&str>) -> anyhow::Result<()> {
+async fn list(session: &Session, host: Option<&str>, selection: &Selection) -> anyhow::Result<()> {
+    let selector = Selector::new::<v1::Volume>(selection)?;
     let request = ListVolumesRequest {
         host: host.map(|host| resource("hosts", host)).unwrap_or_default(),
         ..ListVolumesRequest::default()
     };
-    let volumes = all_pages!(session, VolumeServiceClient, list_volumes, request, volumes);
+    let volumes = all_pages!(
+        session,
+        VolumeServiceClient,
+        list_volumes,
+        request,
+        volumes,
+        &selector
+    );
     let volumes: Vec<Volume> = crate::session::read_all(volumes)?;
     if session.for_programs() {
         let values: Vec<Value> = volumes.iter().map(value).collect();

@@ -1,6 +1,6 @@
 //! The arguments of aggregates, zones, server groups and the scheduling policy.
 
-use super::InProject;
+use super::{InProject, Selection};
 use berth_domain::fault::Fault;
 use berth_domain::server_group::GroupPolicy as GroupRule;
 use clap::{Args, Subcommand};
@@ -35,7 +35,10 @@ A host is in one zone at most, and may be in any number of other aggregates.")]
         metadata: Vec<(String, String)>,
     },
     /// List all aggregates
-    List,
+    #[command(after_help = "\
+Aggregates of a host:
+  berth aggregate list --filter 'hosts:h1'")]
+    List(Selection),
     /// Show an aggregate with its hosts
     Show {
         /// Name of the aggregate
@@ -117,7 +120,10 @@ The hard policies hold at all times, also during moves.")]
         project: InProject,
     },
     /// List all server groups
-    List,
+    #[command(after_help = "\
+Groups without members:
+  berth server-group list --filter 'member_count = 0'")]
+    List(Selection),
     /// Show a server group, its members and their hosts
     Show {
         /// Name of the group

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-use super::{InProject, size};
+use super::{InProject, Selection, size};
 
 /// Verbs of volumes.
 #[derive(Debug, Subcommand)]
@@ -19,10 +19,16 @@ are rounded up to the granularity of the region's device mode. The name makes
 the command idempotent: a repeated one shows the existing volume.")]
     Create(VolumeCreate),
     /// List volumes of persistent memory
+    #[command(after_help = "\
+Volumes that no VM has and that could not be made at first:
+  berth volume list --filter 'NOT attached_vm:* AND replicas.failure:*'")]
     List {
         /// Only the volumes of this host
         #[arg(long)]
         host: Option<String>,
+        /// The entries that are shown
+        #[command(flatten)]
+        selection: Selection,
     },
     /// Show a volume and its location
     Show {

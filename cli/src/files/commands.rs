@@ -108,7 +108,7 @@ pub(crate) fn prefers_state(command: &Command) -> bool {
 fn verdict(command: &Command) -> Verdict {
     match command {
         Command::Host(verb) => host(verb),
-        Command::Flavor(Flavor::List | Flavor::Show { .. }) => Reads,
+        Command::Flavor(Flavor::List(_) | Flavor::Show { .. }) => Reads,
         Command::Flavor(Flavor::Create { .. } | Flavor::Delete { .. }) => Changes,
         Command::PciAlias(PciAlias::List | PciAlias::Show { .. }) => Reads,
         Command::PciAlias(PciAlias::Create { .. } | PciAlias::Delete { .. }) => Changes,
@@ -116,7 +116,7 @@ fn verdict(command: &Command) -> Verdict {
         Command::Migration(Migration::List { .. } | Migration::Show { .. }) => Reads,
         Command::Migration(Migration::Watch { .. }) => STREAM,
         Command::Migration(Migration::Abort { .. } | Migration::ForceComplete { .. }) => Changes,
-        Command::Aggregate(Aggregate::List | Aggregate::Show { .. }) => Reads,
+        Command::Aggregate(Aggregate::List(_) | Aggregate::Show { .. }) => Reads,
         Command::Aggregate(
             Aggregate::Create { .. }
             | Aggregate::Delete { .. }
@@ -126,7 +126,7 @@ fn verdict(command: &Command) -> Verdict {
         ) => Changes,
         Command::AvailabilityZone(AvailabilityZone::List) => Reads,
         Command::Cpu(Cpu::Baseline(_) | Cpu::Models(_)) => Reads,
-        Command::ServerGroup(ServerGroup::List | ServerGroup::Show { .. }) => Reads,
+        Command::ServerGroup(ServerGroup::List(_) | ServerGroup::Show { .. }) => Reads,
         Command::ServerGroup(ServerGroup::Create { .. } | ServerGroup::Delete { .. }) => Changes,
         Command::Policy(Policy::Show { .. }) => Reads,
         Command::Policy(Policy::Set { .. } | Policy::Unset { .. }) => Changes,
@@ -173,9 +173,11 @@ fn verdict(command: &Command) -> Verdict {
 fn host(verb: &Host) -> Verdict {
     match verb {
         // Schedulers know whether hosts are up, and a state does not.
-        Host::List { memory: false } => Status,
+        Host::List { memory: false, .. } => Status,
         Host::Show { .. } | Host::History { .. } => Reads,
-        Host::List { memory: true } => Measured("measured memory is reported to the leader only"),
+        Host::List { memory: true, .. } => {
+            Measured("measured memory is reported to the leader only")
+        }
         Host::Check(_) => Live("hosts check themselves"),
         Host::Cordon { .. }
         | Host::Uncordon { .. }

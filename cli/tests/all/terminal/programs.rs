@@ -75,6 +75,10 @@ fn wrong_usage_has_a_status_and_a_reason() {
         "flavor create f --vcpus 1 --memory 1X",
         "completion nothing",
         "vm list --sort nothing",
+        "vm list --filter state=GONE",
+        "vm list --filter ((",
+        "host list --filter nothing=1",
+        "migration list --limit 0",
         "vm show v --sort name",
     ] {
         let words: Vec<&str> = line.split(' ').collect();

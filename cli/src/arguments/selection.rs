@@ -1,0 +1,14 @@
+//! Options of lists that select what they show.
+
+use clap::Args;
+
+/// Which entries of a list are shown.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
+pub struct Selection {
+    /// Only the entries that meet this expression over the fields of the API (docs/filters.md)
+    #[arg(long, value_name = "EXPRESSION")]
+    pub filter: Option<String>,
+    /// Maximum number of entries; of operations and migrations, the latest ones
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+    pub limit: Option<u32>,
+}
