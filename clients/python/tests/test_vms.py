@@ -240,6 +240,17 @@ def test_labels_and_the_protection_are_changed(client: Client) -> None:
         (["team", "tier"], []),
     ]:
         assert [vm.name for vm in client.vms.list(labels=labels)] == expected
+    for selected, expected in [
+        ("labels.team = red", ["vms/written"]), ("labels.team = blue", []),
+        ("labels:team AND spec.flavor.vcpus > 100", []),
+    ]:
+        assert [vm.name for vm in client.vms.list(filter=selected)] == expected
+    assert [host.host.name for host in client.hosts.list(filter="host.name = nothing")] == []
+    for listed in (client.operations, client.migrations, client.flavors):
+        assert list(listed.list(filter='name = "nothing"')) == []
+        with pytest.raises(berth_client.InvalidArgument) as refused:
+            list(listed.list(filter="nothing = 1"))
+        assert "at byte 1" in str(refused.value)
     with pytest.raises(TypeError):
         list(client.vms.list(labels="team"))
     with pytest.raises(berth_client.InvalidArgument):

@@ -11,6 +11,7 @@
 //! them is checked as well. Alternatives of messages are taken in turn.
 
 mod commands;
+mod filters;
 mod formats;
 mod programs;
 mod server;

@@ -50,9 +50,12 @@ class AsyncFlavors:
         request = wire.GetFlavorRequest(name=resource("flavors", name))
         return (await self._calls.unary(_SCHEDULER.GetFlavor, request)).flavor
 
-    async def list(self, *, page_size: int = 0) -> AsyncIterator[Flavor]:
-        """Yields all flavors in the order of their names."""
-        request = wire.ListFlavorsRequest(page_size=page_size)
+    async def list(self, *, filter: str = "", page_size: int = 0) -> AsyncIterator[Flavor]:
+        """Yields all flavors, or those that meet a filter, in the order of their names.
+
+        The filter is an expression such as `vcpus >= 4`; `docs/filters.md` has the language.
+        """
+        request = wire.ListFlavorsRequest(filter=filter, page_size=page_size)
         while True:
             page = await self._calls.unary(_SCHEDULER.ListFlavors, request)
             for flavor in page.flavors:

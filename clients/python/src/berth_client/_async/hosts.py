@@ -23,9 +23,15 @@ class AsyncHosts:
         """Makes the group of a client."""
         self._calls = calls
 
-    async def list(self, *, page_size: int = 0) -> AsyncIterator[wire.HostSummary]:
-        """Yields all hosts with what is taken of them, in the order of their names."""
-        request = wire.ListHostsRequest(page_size=page_size)
+    async def list(
+        self, *, filter: str = "", page_size: int = 0
+    ) -> AsyncIterator[wire.HostSummary]:
+        """Yields all hosts, or those that meet a filter, with what is taken of them.
+
+        They are in the order of their names. The filter is an expression such as
+        `host.cordoned = true`; `docs/filters.md` has the language.
+        """
+        request = wire.ListHostsRequest(filter=filter, page_size=page_size)
         while True:
             page = await self._calls.unary(_HOSTS.ListHosts, request)
             for host in page.hosts:

@@ -26,9 +26,17 @@ class AsyncMigrations:
         request = wire.GetMigrationRequest(name=resource("migrations", name))
         return (await self._calls.unary(_SCHEDULER.GetMigration, request)).migration
 
-    async def list(self, *, vm: str = "", page_size: int = 0) -> AsyncIterator[Migration]:
-        """Yields all migrations, or those of a VM, in the order of their names."""
-        request = wire.ListMigrationsRequest(vm=resource("vms", vm), page_size=page_size)
+    async def list(
+        self, *, vm: str = "", filter: str = "", page_size: int = 0
+    ) -> AsyncIterator[Migration]:
+        """Yields all migrations, those of a VM, or those that meet a filter.
+
+        They are in the order of their names. The filter is an expression such as
+        `state = FAILED`; `docs/filters.md` has the language.
+        """
+        request = wire.ListMigrationsRequest(
+            vm=resource("vms", vm), filter=filter, page_size=page_size
+        )
         while True:
             page = await self._calls.unary(_SCHEDULER.ListMigrations, request)
             for migration in page.migrations:

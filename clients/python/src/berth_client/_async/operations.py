@@ -25,11 +25,15 @@ class AsyncOperations:
         return AsyncOperation(self._calls, answer.operation)
 
     async def list(
-        self, *, vm: str = "", running: bool = False, page_size: int = 0
+        self, *, vm: str = "", running: bool = False, filter: str = "", page_size: int = 0
     ) -> AsyncIterator[AsyncOperation]:
-        """Yields all operations, of a VM, or of those that run."""
+        """Yields all operations, of a VM, or of those that run, or that meet a filter.
+
+        The filter is an expression such as `failed.reason = NO_VALID_HOST`; `docs/filters.md` has
+        the language.
+        """
         request = wire.ListOperationsRequest(
-            vm=resource("vms", vm), running_only=running, page_size=page_size
+            vm=resource("vms", vm), running_only=running, filter=filter, page_size=page_size
         )
         while True:
             page = await self._calls.unary(_OPERATIONS.ListOperations, request)

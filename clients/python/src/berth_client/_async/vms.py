@@ -133,18 +133,21 @@ class AsyncVms:
         host: str = "",
         project: str = "",
         labels: Iterable[str] = (),
+        filter: str = "",
         page_size: int = 0,
     ) -> AsyncIterator[Vm]:
         """Yields all VMs, of a host or of a project, in the order of their names.
 
-        Of `labels`, each `key` or `key=value`, the VMs have all. They are read page by page; each
-        page is consistent in itself.
+        Of `labels`, each `key` or `key=value`, the VMs have all. `filter` is an expression such as
+        `state = ERROR`; `docs/filters.md` has the language. They are read page by page; each page
+        is consistent in itself.
         """
         selectors = list_of(labels)
         request = scheduler_service_pb2.ListVmsRequest(
             host=resource("hosts", host),
             project=project,
             labels=selectors,
+            filter=filter,
             page_size=page_size,
         )
         while True:
