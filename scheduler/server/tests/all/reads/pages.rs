@@ -261,15 +261,24 @@ fn with_filter(of: &[u8], number: u32, filter: &str) -> Vec<u8> {
     bytes
 }
 
+/// Returns the name of an entry of a list.
+fn name_of(path: &str, entry: &[u8]) -> String {
+    let names = match path.ends_with("/ListHosts") {
+        true => values(&values(entry, 1)[0], 1),
+        false => values(entry, 1),
+    };
+    String::from_utf8(names[0].clone()).expect("a name")
+}
+
 /// Leaves the first page out by the names of its entries: the others are listed without a short or an
 /// empty page, and no token is taken by another filter.
 async fn compare_filtered(address: &str, path: &str, base: &[u8], pages: &Pages, filter: u32) {
     let whole = read(address, path, base, pages, 1_000).await.concat();
-    let (field, name_of): (_, fn(&[u8]) -> Vec<Vec<u8>>) = match path.ends_with("/ListHosts") {
-        true => ("host.name", |entry| values(&values(entry, 1)[0], 1)),
-        false => ("name", |entry| values(entry, 1)),
+    let field = match path.ends_with("/ListHosts") {
+        true => "host.name",
+        false => "name",
     };
-    let name = |entry: &Vec<u8>| String::from_utf8(name_of(entry)[0].clone()).expect("a name");
+    let name = |entry: &Vec<u8>| name_of(path, entry);
     let [first, second] = [name(&whole[0]), name(&whole[1])];
     // A name is taken with its collection and without.
     let short = second.rsplit('/').next().expect("a part");
