@@ -261,7 +261,7 @@ fn comparison() -> impl Strategy<Value = Expression> {
         |((first, rest), operator, (text, before, behind))| {
             let path = std::iter::once(first).chain(rest);
             // One asterisk alone is at both ends; it is read as the first.
-            let is_open_behind = behind && !(text.is_empty() && !before);
+            let is_open_behind = behind && (before || !text.is_empty());
             Expression::Comparison(Comparison {
                 path: path.map(|text| Part { at: 0, text }).collect(),
                 operator,
