@@ -62,13 +62,16 @@ fn reachable() -> BTreeSet<String> {
     let mut open = listed().to_vec();
     while let Some(name) = open.pop() {
         for field in &schema().message(&name).fields {
-            let kinds = match &field.kind {
-                Kind::Map(types) => types.to_vec(),
-                kind => vec![kind.clone()],
+            let kinds = if let Kind::Map(types) = &field.kind {
+                types.to_vec()
+            } else {
+                vec![field.kind.clone()]
             };
-            let inner = kinds.into_iter().filter_map(|kind| match kind {
-                Kind::Message(name) => Some(name),
-                _ => None,
+            let inner = kinds.into_iter().filter_map(|kind| {
+                let Kind::Message(name) = kind else {
+                    return None;
+                };
+                Some(name)
             });
             open.extend(inner.filter(|inner| !reached.contains(inner)));
         }

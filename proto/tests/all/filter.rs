@@ -725,7 +725,7 @@ proptest! {
         operator in prop::sample::select(vec!["=", "!=", "<", ">=", ":"]),
         value in ".{0,12}|[-+0-9TZ:.*]{0,30}",
     ) {
-        let value = value.replace('\\', "").replace('"', "");
+        let value = value.replace(['\\', '"'], "");
         let text = format!("{} {operator} \"{value}\"", path.join("."));
         if let Ok(filter) = Filter::new::<Vm>(&text) {
             let _ = filter.matches(&sample());
