@@ -70,7 +70,12 @@ pub(super) enum End {
 /// What a value has to meet.
 #[derive(Clone, Debug)]
 pub(super) enum Check {
-    Text(Operator, Value),
+    Text {
+        operator: Operator,
+        value: Value,
+        /// The collection that is left out of a name before it is compared.
+        within: Option<&'static str>,
+    },
     Number(Operator, Encoding, i128),
     Bool(Operator, bool),
     Choice(Operator, i128),
@@ -147,7 +152,7 @@ impl Check {
     fn is_met_by_any(&self, lying: &Lying<'_>) -> bool {
         let is_varint = match self {
             Self::Number(..) | Self::Bool(..) | Self::Choice(..) => true,
-            Self::Text(..) | Self::Time(..) => false,
+            Self::Text { .. } | Self::Time(..) => false,
         };
         if !is_varint || lying.wire != WireType::LengthDelimited {
             return self.is_met_by(lying.content);
@@ -164,9 +169,11 @@ impl Check {
     /// Returns whether a value meets it; nothing is the default value.
     fn is_met_by(&self, content: &[u8]) -> bool {
         let is_met = match self {
-            Self::Text(operator, value) => {
-                text(content).map(|text| compare(*operator, text, value))
-            }
+            Self::Text {
+                operator,
+                value,
+                within,
+            } => text(content).map(|text| compare(*operator, short(text, *within), value)),
             Self::Number(operator, encoding, number) => {
                 let order = encoding.read(content).map(|n| n.cmp(number));
                 order.map(|order| operator.is_met_by(order))
@@ -186,6 +193,12 @@ impl Check {
         };
         is_met.unwrap_or(false)
     }
+}
+
+/// Returns a name without its collection.
+fn short<'t>(name: &'t str, collection: Option<&str>) -> &'t str {
+    let rest = collection.and_then(|collection| name.strip_prefix(collection)?.strip_prefix('/'));
+    rest.unwrap_or(name)
 }
 
 /// Compares a text; it is ordered by its bytes.

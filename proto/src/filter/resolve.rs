@@ -274,15 +274,20 @@ impl Resolver<'_> {
         }
         let mut value = value.clone();
         // A resource is named with its collection and without.
-        if let Some(collection) = slot.collection
-            && !value.is_open_before
+        let collection = slot.collection.filter(|_| !value.text.contains('/'));
+        let within = collection.filter(|_| value.is_open_before);
+        if let Some(collection) = collection
+            && within.is_none()
             && !value.text.is_empty()
-            && !value.text.contains('/')
         {
             value.text.insert(0, '/');
             value.text.insert_str(0, collection);
         }
-        Ok(Check::Text(*operator, value))
+        Ok(Check::Text {
+            operator: *operator,
+            value,
+            within,
+        })
     }
 
     fn must_be_equality(&self, name: &str) -> Result<(), Fault> {
