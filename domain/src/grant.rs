@@ -8,6 +8,7 @@
 //! hosts that the operation is about; whatever differs is refused with its own sentence.
 
 mod console;
+mod image;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -18,6 +19,7 @@ use crate::name::{HostName, ServiceName};
 use crate::refusal::{Code, Refusal};
 
 pub use console::{ConsoleGrant, PresentedConsole};
+pub use image::{ImageGrant, PresentedImage};
 
 /// How long a grant is valid. Long, as no grant can be renewed while there is no leader.
 pub const LIFETIME_MS: u64 = 24 * 60 * 60 * 1000;

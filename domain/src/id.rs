@@ -69,6 +69,10 @@ uuid_id!(
     VmUid
 );
 uuid_id!(
+    /// Identifies one image: one that is removed and added again under the same name has another.
+    ImageUid
+);
+uuid_id!(
     /// Identifies one attempt to move a VM.
     MigrationId
 );

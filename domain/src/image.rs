@@ -1,11 +1,21 @@
-//! The properties of an image: what the image's maker knows of the guest inside.
+//! Images: their properties, and those that the cluster has.
 //!
-//! They are text, as OpenStack Glance keeps them. What they require is read together with the
-//! flavor's extra specs: see [`crate::flavor::Flavor::requirements`].
+//! Properties are what the image's maker knows of the guest inside: text, as OpenStack Glance keeps them.
+//! What they require is read together with the flavor's extra specs: see
+//! [`crate::flavor::Flavor::requirements`].
+
+mod format;
+mod record;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+
+pub use format::DiskFormat;
+pub use record::{
+    COPIES_MAX, IMAGE_BYTES_MAX, IMAGES_MAX, Image, ImageContent, ImageFile, NoImageFile, NoSha256,
+    Sha256, not_found,
+};
 
 /// The most properties of an image.
 pub const PROPERTIES_MAX: usize = 256;

@@ -128,6 +128,10 @@ name!(
     PciAliasName, "pci alias"
 );
 name!(
+    /// The name of an image of the cluster; `images/{image}` on the wire.
+    ImageName, "image"
+);
+name!(
     /// The name of an aggregate of hosts; `aggregates/{aggregate}` on the wire.
     AggregateName, "aggregate"
 );

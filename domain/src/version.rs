@@ -135,6 +135,8 @@ impl ServiceVersion {
     pub const CONSOLE_INPUT: Self = Self(4);
     /// From here on VMs have labels, a description and a protection from deletion.
     pub const VM_METADATA: Self = Self(4);
+    /// From here on the cluster has images, and agents fetch them from each other.
+    pub const IMAGES: Self = Self(4);
 
     /// Returns the version of a number on the wire; without one it is the oldest.
     #[must_use]
@@ -197,6 +199,8 @@ pub enum Feature {
     ConsoleInput,
     /// Labels, a description and the protection of a VM.
     VmMetadata,
+    /// Images of the cluster.
+    Images,
 }
 
 /// Who must be new enough for a feature.
@@ -214,7 +218,7 @@ pub enum Scope {
 
 impl Feature {
     /// All of them, in the order in which they are documented.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::NumaLiveMigration,
         Self::SocketPolicy,
         Self::MixedCpus,
@@ -234,6 +238,7 @@ impl Feature {
         Self::CpuModels,
         Self::ConsoleInput,
         Self::VmMetadata,
+        Self::Images,
     ];
 
     /// Returns what people call it.
@@ -258,6 +263,7 @@ impl Feature {
             Self::CpuModels => "CPU model of a guest",
             Self::ConsoleInput => "typing on the console of a guest",
             Self::VmMetadata => "labels, description and protection of a VM",
+            Self::Images => "images of the cluster",
             Self::FirstBoot => "user-data, network configuration and SSH keys of a new guest",
         }
     }
@@ -284,6 +290,7 @@ impl Feature {
             Self::CpuModels => ServiceVersion::CPU_MODELS,
             Self::ConsoleInput => ServiceVersion::CONSOLE_INPUT,
             Self::VmMetadata => ServiceVersion::VM_METADATA,
+            Self::Images => ServiceVersion::IMAGES,
         }
     }
 
@@ -308,7 +315,8 @@ impl Feature {
             | Self::CpuPolicy
             | Self::RestartPolicy
             | Self::DeadMemberPolicy
-            | Self::VmMetadata => Scope::Cluster,
+            | Self::VmMetadata
+            | Self::Images => Scope::Cluster,
         }
     }
 

@@ -53,6 +53,7 @@ use crate::cpu_shape::CpuShape;
 use crate::first_boot::FirstBoot;
 use crate::flavor::Flavor;
 use crate::id::{ClaimId, Generation, OperationId, TimeMs, VmUid};
+pub use crate::image::DiskFormat;
 use crate::image::ImageProperties;
 use crate::instance::InstanceTopology;
 use crate::name::{HostName, ServerGroupName, VmName, ZoneName};
@@ -76,15 +77,6 @@ pub enum BootSource {
     },
     /// The first disk.
     Disk,
-}
-
-/// The format of a disk image.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum DiskFormat {
-    /// QEMU's copy-on-write format.
-    Qcow2,
-    /// Plain bytes.
-    Raw,
 }
 
 /// A disk of a guest: a copy-on-write layer of the VM's own over an image.

@@ -45,6 +45,17 @@ impl VmSpec {
         }
     }
 
+    /// Returns the names of all files of the hosts' image directory that the guest is started with.
+    pub fn image_files(&self) -> impl Iterator<Item = &str> {
+        let (kernel, initrd) = match &self.boot {
+            BootSource::Kernel { kernel, initrd, .. } => (Some(kernel), Some(initrd)),
+            BootSource::Disk => (None, None),
+        };
+        let disks = self.disks.iter().filter_map(|disk| disk.image.as_ref());
+        let all = kernel.into_iter().chain(initrd).chain(disks);
+        all.map(String::as_str).filter(|file| !file.is_empty())
+    }
+
     /// Returns the specification with these images of its disks, in order, an empty one for a disk
     /// without; as it is where none are given.
     ///

@@ -1,0 +1,162 @@
+//! The grant to have an agent take, fetch or send an image.
+//!
+//! It says what is in the image, so that an agent checks what it receives against what the cluster has
+//! recorded, and not against what a conductor claims. It names no host: an image may be on any.
+
+use std::fmt;
+
+use super::{LIFETIME_MS, OF_ANOTHER, Times, refusal};
+use crate::id::{ClusterId, TimeMs};
+use crate::image::{DiskFormat, Image, ImageContent, ImageFile};
+use crate::name::ServiceName;
+use crate::refusal::Refusal;
+
+/// That a conductor may have agents take, fetch and send an image.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ImageGrant {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// The image.
+    pub file: ImageFile,
+    /// The format of its file.
+    pub format: DiskFormat,
+    /// What is in it; absent of an image that is being added, for the one agent that takes it.
+    pub content: Option<ImageContent>,
+    /// The conductor.
+    pub conductor: ServiceName,
+    /// When it was made.
+    pub issued_at: TimeMs,
+    /// Until when it is valid.
+    pub expires_at: TimeMs,
+}
+
+/// What an [`ImageGrant`] is compared with.
+#[derive(Clone, Copy, Debug)]
+pub struct PresentedImage<'a> {
+    /// The agent's cluster.
+    pub cluster: ClusterId,
+    /// The name in the conductor's certificate; absent where callers have none, and where an agent calls.
+    pub conductor: Option<&'a str>,
+    /// The time of the cluster, as the agent knows it.
+    pub now: TimeMs,
+    /// When the scheduler stopped to use the key, if it did.
+    pub key_retired_at: Option<TimeMs>,
+}
+
+impl ImageGrant {
+    /// What the signed bytes begin with, before the encoded grant: so they are those of no other message.
+    pub const PREFIX: &[u8] = b"berth.operation.v1.ImageGrant\0";
+
+    /// Returns a grant that is made now.
+    #[must_use]
+    pub fn new(cluster: ClusterId, image: &Image, conductor: ServiceName, now: TimeMs) -> Self {
+        Self {
+            cluster,
+            file: image.file(),
+            format: image.format,
+            content: image.content,
+            conductor,
+            issued_at: now,
+            expires_at: TimeMs(now.0.saturating_add(LIFETIME_MS)),
+        }
+    }
+
+    /// Checks that the grant is for this call.
+    ///
+    /// # Errors
+    ///
+    /// What differs.
+    pub fn check(&self, call: &PresentedImage<'_>) -> Result<(), Refusal> {
+        let times = Times {
+            issued_at: self.issued_at,
+            expires_at: self.expires_at,
+        };
+        let what = "the grant for the image";
+        times.check(call.now, call.key_retired_at, what, "repeat the request")?;
+        same("cluster", &self.cluster, &call.cluster)?;
+        call.conductor.map_or(Ok(()), |caller| {
+            same("conductor", &self.conductor.as_str(), &caller)
+        })
+    }
+}
+
+fn same<T: PartialEq + fmt::Display>(what: &str, granted: &T, called: &T) -> Result<(), Refusal> {
+    if granted == called {
+        return Ok(());
+    }
+    let message = format!("the grant for the image is for another {what} than {called}");
+    Err(refusal(OF_ANOTHER, message).with_hint("repeat the request"))
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::grant::{EXPIRED, INVALID, SKEW_MS};
+    use crate::id::ImageUid;
+    use crate::name::ImageName;
+
+    /// Goal: a grant is for what it names and for nothing else. Method: each field of the call changed
+    /// alone.
+    #[test]
+    fn each_difference_is_refused() {
+        let uuid = |n: u128| Uuid::from_u128(n);
+        let at = TimeMs(1_000_000_000);
+        let grant = ImageGrant {
+            cluster: ClusterId(uuid(1)),
+            file: ImageFile::new(ImageName::new("debian").unwrap(), ImageUid(uuid(2))),
+            format: DiskFormat::Qcow2,
+            content: None,
+            conductor: ServiceName::new("conductor-1").unwrap(),
+            issued_at: at,
+            expires_at: TimeMs(at.0 + LIFETIME_MS),
+        };
+        let call = PresentedImage {
+            cluster: ClusterId(uuid(1)),
+            conductor: Some("conductor-1"),
+            now: at,
+            key_retired_at: None,
+        };
+        let nameless = PresentedImage {
+            conductor: None,
+            ..call
+        };
+        let last = PresentedImage {
+            now: TimeMs(at.0 + LIFETIME_MS + SKEW_MS),
+            ..call
+        };
+        for good in [call, nameless, last] {
+            assert_eq!(grant.check(&good), Ok(()));
+        }
+        let other_cluster = PresentedImage {
+            cluster: ClusterId(uuid(9)),
+            ..call
+        };
+        let other_conductor = PresentedImage {
+            conductor: Some("conductor-2"),
+            ..call
+        };
+        let late = PresentedImage {
+            now: TimeMs(last.now.0 + 1),
+            ..call
+        };
+        let early = PresentedImage {
+            now: TimeMs(at.0 - SKEW_MS - 1),
+            ..call
+        };
+        let retired = PresentedImage {
+            key_retired_at: Some(TimeMs(at.0 - SKEW_MS - 1)),
+            ..call
+        };
+        for (bad, reason) in [
+            (other_cluster, OF_ANOTHER),
+            (other_conductor, OF_ANOTHER),
+            (late, EXPIRED),
+            (early, INVALID),
+            (retired, INVALID),
+        ] {
+            assert_eq!(grant.check(&bad).unwrap_err().reason, reason, "{bad:?}");
+        }
+    }
+}
