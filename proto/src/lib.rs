@@ -3,7 +3,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`types`] | shared values: topologies, assignments, claims, flavors, refusals |
-//! | [`host`], [`placement`], [`scheduler`], [`policy`], [`planner`], [`volume`], [`operation`], [`event`], [`audit`], [`cluster`] | what a scheduler serves |
+//! | [`host`], [`placement`], [`scheduler`], [`image`], [`policy`], [`planner`], [`volume`], [`operation`], [`event`], [`audit`], [`cluster`] | what a scheduler serves |
 //! | [`conductor`] | what a conductor serves to users |
 //! | [`agent`] | what a compute agent serves to conductors |
 //! | [`log`] | what every program serves of its log |
@@ -54,6 +54,8 @@ packages! {
     placement = "berth.placement.v1";
     /// Choosing, VMs, migrations, claims: `berth.scheduler`.
     scheduler = "berth.scheduler.v1";
+    /// Images of the cluster: `berth.image`.
+    image = "berth.image.v1";
     /// What operators prefer: `berth.policy`.
     policy = "berth.policy.v1";
     /// What would be survived, balanced, and what still fits: `berth.planner`.

@@ -2,13 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use berth_domain::grant::{ConsoleGrant, Grant};
+use berth_domain::grant::{ConsoleGrant, Grant, ImageGrant};
 use berth_domain::id::Epoch;
 use berth_domain::name::HostName;
 
 use super::field::{self, Invalid};
+use super::image::read_file;
 use super::name::ResourceName;
 use crate::operation::v1;
+use crate::types::v1::disk::Format;
 
 /// The most hosts of a grant: an operation is about two, and a VM may hold a claim on a third.
 const HOSTS_MAX: usize = 16;
@@ -77,6 +79,36 @@ impl TryFrom<v1::ConsoleGrant> for ConsoleGrant {
             vm: field::uuid(&wire.vm_uid, "vm_uid")?,
             conductor: field::name(&wire.conductor, "conductor")?,
             user: wire.user,
+            issued_at: field::time(wire.issue_time, "issue_time")?,
+            expires_at: field::time(wire.expire_time, "expire_time")?,
+        })
+    }
+}
+
+impl From<&ImageGrant> for v1::ImageGrant {
+    fn from(grant: &ImageGrant) -> Self {
+        Self {
+            cluster_id: grant.cluster.to_string(),
+            file_name: grant.file.to_string(),
+            format: Format::from(grant.format).into(),
+            content: grant.content.as_ref().map(Into::into),
+            conductor: grant.conductor.resource_name(),
+            issue_time: Some(field::timestamp(grant.issued_at)),
+            expire_time: Some(field::timestamp(grant.expires_at)),
+        }
+    }
+}
+
+impl TryFrom<v1::ImageGrant> for ImageGrant {
+    type Error = Invalid;
+
+    fn try_from(wire: v1::ImageGrant) -> Result<Self, Invalid> {
+        Ok(Self {
+            cluster: field::uuid(&wire.cluster_id, "cluster_id")?,
+            file: read_file(&wire.file_name, "file_name")?,
+            format: field::choice::<Format, _>(wire.format, "format")?,
+            content: field::optional(wire.content, "content")?,
+            conductor: field::name(&wire.conductor, "conductor")?,
             issued_at: field::time(wire.issue_time, "issue_time")?,
             expires_at: field::time(wire.expire_time, "expire_time")?,
         })

@@ -33,6 +33,7 @@ pub mod hint;
 pub mod history;
 pub mod host;
 pub mod host_check;
+pub mod image;
 pub mod import;
 pub mod instance;
 pub mod memory;

@@ -4,8 +4,8 @@
 
 use berth_domain::id::{ClaimId, ConsumerId, MigrationId, OperationId, ProviderId};
 use berth_domain::name::{
-    AggregateName, FlavorName, HostName, PciAliasName, ServerGroupName, ServiceName, VmName,
-    VolumeId,
+    AggregateName, FlavorName, HostName, ImageName, PciAliasName, ServerGroupName, ServiceName,
+    VmName, VolumeId,
 };
 
 use super::field::{Invalid, UUID_RULE, parse_uuid, shown};
@@ -56,6 +56,7 @@ resource_names! {
     VmName: "vms/", "vm";
     FlavorName: "flavors/", "flavor";
     PciAliasName: "pciAliases/", "pci alias";
+    ImageName: "images/", "image";
     ServiceName: "services/", "service";
     AggregateName: "aggregates/", "aggregate";
     ServerGroupName: "serverGroups/", "server group";

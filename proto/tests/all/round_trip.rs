@@ -13,7 +13,9 @@ use berth_proto::convert::operation::{
     Advance, read_effect, read_power, write_effect, write_power,
 };
 use berth_proto::operation::v1::SignedGrant;
-use berth_proto::{agent, cluster, host, operation, placement, policy, scheduler, types, volume};
+use berth_proto::{
+    agent, cluster, host, image, operation, placement, policy, scheduler, types, volume,
+};
 use proptest::prelude::*;
 use prost::Message;
 
@@ -83,6 +85,7 @@ round_trips! {
     erasure_reports: values::pmem::report() => types::v1::PmemErasureReport;
     pci_requests: values::pci_request() => types::v1::PciRequest;
     pci_aliases: values::pci_alias() => types::v1::PciAlias;
+    images: values::image::image() => image::v1::Image;
     specs: values::spec() => types::v1::VmSpec;
     refusals: values::refusal() => types::v1::Refusal;
     hosts: values::host() => host::v1::Host;

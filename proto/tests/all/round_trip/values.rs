@@ -2,6 +2,7 @@
 //! may be of a host that does not exist.
 
 pub(crate) mod agent;
+pub(crate) mod image;
 mod operation;
 mod placement;
 pub(crate) mod pmem;
