@@ -9,6 +9,7 @@
 
 use std::fmt;
 
+use crate::image::IMAGES_MAX;
 use crate::reality::UNKNOWN_MAX;
 use crate::volume::{FAILED_MAX, HOST_VOLUMES_MAX, REGIONS_MAX, REPLICAS_MAX, VOLUMES_MAX};
 
@@ -86,6 +87,8 @@ pub enum Record {
     AuditEntry,
     /// The guests that a host reports while the cluster recovers.
     RecoveredHost,
+    /// An image.
+    Image,
 }
 
 /// Whose records a bound counts.
@@ -366,6 +369,20 @@ pub const BOUNDS: &[Bound] = &[
         excess: Excess::DropsOldest,
     },
     Bound {
+        role: "conductor",
+        record: Record::Image,
+        scope: Scope::Cluster,
+        count: IMAGES_MAX,
+        // Its properties, and the hosts that have it.
+        bytes: Bytes::Each(256 * KIB),
+        methods: &[
+            "berth.image.v1.ImageService/CompleteImage",
+            "berth.image.v1.ImageService/CreateImage",
+            "berth.image.v1.ImageService/SetImageCopy",
+        ],
+        excess: Excess::Refused("TOO_MANY_IMAGES"),
+    },
+    Bound {
         role: "everybody",
         record: Record::Request,
         scope: Scope::Cluster,
@@ -402,6 +419,7 @@ impl Record {
             Self::Migration => "migrations",
             Self::Request => "remembered requests with their outcomes",
             Self::AuditEntry => "entries of the audit",
+            Self::Image => "images",
             Self::RecoveredHost => "guests reported while the cluster recovers",
         }
     }

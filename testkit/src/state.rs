@@ -20,12 +20,12 @@ use berth_domain::first_boot::FirstBoot;
 use berth_domain::flavor::Flavor;
 use berth_domain::host::HostReport;
 use berth_domain::id::{
-    ClaimId, ClusterId, Epoch, Incarnation, MigrationId, OperationId, ProviderId, RequestId,
-    TimeMs, VmUid,
+    ClaimId, ClusterId, Epoch, ImageUid, Incarnation, MigrationId, OperationId, ProviderId,
+    RequestId, TimeMs, VmUid,
 };
-use berth_domain::image::ImageProperties;
+use berth_domain::image::{Image, ImageContent, ImageProperties, Sha256};
 use berth_domain::migration;
-use berth_domain::name::{FlavorName, HostName, PciAliasName, ServiceName, VmName};
+use berth_domain::name::{FlavorName, HostName, ImageName, PciAliasName, ServiceName, VmName};
 use berth_domain::numa::{Assignment, Guest, Strategy};
 use berth_domain::operation::{Mark, Operation, Step};
 use berth_domain::ownership::{Ownership, ProjectName};
@@ -35,7 +35,7 @@ use berth_domain::refusal::{Code, Refusal};
 use berth_domain::revocation::{Fingerprint, RevokedCertificate};
 use berth_domain::topology::{CellId, HostCell, HostTopology, PagePool, SocketId};
 use berth_domain::version::ServiceVersion;
-use berth_domain::vm::{BootSource, Metadata, RestartPolicy, VmSpec};
+use berth_domain::vm::{BootSource, DiskFormat, Metadata, RestartPolicy, VmSpec};
 use berth_state::command::{Command, Effect, Envelope, LeaseRequest, RequestKey};
 use berth_state::recovery::Begin;
 use berth_state::{HostView, Key, Reply, Row, State};
@@ -150,6 +150,30 @@ pub fn pci_alias(name: &str) -> PciAlias {
             ..PciMatch::default()
         }],
         policy: Some(PciNumaPolicy::Socket),
+    }
+}
+
+/// Returns an image that is to be added; its UUID follows from its name.
+pub fn image(name: &str) -> Image {
+    let number = name.bytes().map(u64::from).sum();
+    Image {
+        name: ImageName::new(name).unwrap(),
+        uid: ImageUid(uuid(31, number)),
+        format: DiskFormat::Qcow2,
+        properties: ImageProperties::default(),
+        content: None,
+        copies: [].into(),
+        ownership: Ownership::default(),
+        created_at: TimeMs::default(),
+    }
+}
+
+/// Returns what is in an image: a disk of 2 GiB.
+pub fn image_content() -> ImageContent {
+    ImageContent {
+        length_bytes: 1 << 20,
+        virtual_bytes: 2 << 30,
+        sha256: Sha256([7; 32]),
     }
 }
 

@@ -228,6 +228,35 @@ fn write(command: &Command) -> envelope::Command {
         Command::DeletePciAlias { alias } => Wire::DeletePciAlias(v1::DeletePciAlias {
             pci_alias: alias.resource_name(),
         }),
+        Command::CreateImage(image) => Wire::CreateImage(v1::CreateImage {
+            image: Some(image.into()),
+        }),
+        Command::CompleteImage {
+            image,
+            uid,
+            content,
+            host,
+        } => Wire::CompleteImage(v1::CompleteImage {
+            image: image.resource_name(),
+            uid: uid.to_string(),
+            content: Some(content.into()),
+            host: host.resource_name(),
+        }),
+        Command::SetImageCopy {
+            image,
+            uid,
+            host,
+            present,
+        } => Wire::SetImageCopy(v1::SetImageCopy {
+            image: image.resource_name(),
+            uid: uid.to_string(),
+            host: host.resource_name(),
+            present: *present,
+        }),
+        Command::DeleteImage { image, uid } => Wire::DeleteImage(v1::DeleteImage {
+            image: image.resource_name(),
+            uid: uid.map(|uid| uid.to_string()).unwrap_or_default(),
+        }),
         Command::CreateProvider { id, name, parent } => Wire::CreateProvider(v1::CreateProvider {
             name: id.resource_name(),
             display_name: name.clone(),
@@ -754,6 +783,23 @@ fn read(wire: envelope::Command) -> Result<Command, Invalid> {
         Wire::CreatePciAlias(wire) => Command::CreatePciAlias(wire.try_into()?),
         Wire::DeletePciAlias(wire) => Command::DeletePciAlias {
             alias: field::name(&wire.pci_alias, "pci_alias")?,
+        },
+        Wire::CreateImage(wire) => Command::CreateImage(field::required(wire.image, "image")?),
+        Wire::CompleteImage(wire) => Command::CompleteImage {
+            image: field::name(&wire.image, "image")?,
+            uid: field::uuid(&wire.uid, "uid")?,
+            content: field::required(wire.content, "content")?,
+            host: field::name(&wire.host, "host")?,
+        },
+        Wire::SetImageCopy(wire) => Command::SetImageCopy {
+            image: field::name(&wire.image, "image")?,
+            uid: field::uuid(&wire.uid, "uid")?,
+            host: field::name(&wire.host, "host")?,
+            present: wire.present,
+        },
+        Wire::DeleteImage(wire) => Command::DeleteImage {
+            image: field::name(&wire.image, "image")?,
+            uid: field::optional_uuid(&wire.uid, "uid")?,
         },
         Wire::CreateProvider(wire) => Command::CreateProvider {
             id: field::name(&wire.name, "name")?,

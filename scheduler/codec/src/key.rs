@@ -44,6 +44,7 @@ pub fn encode_key(key: &Key) -> Bytes {
         Key::RevokedCertificate(fingerprint) => put(&mut bytes, 25, &fingerprint.0),
         Key::RecoveredHost(name) => put(&mut bytes, 26, name.as_str().as_bytes()),
         Key::SettledVm(number) => put(&mut bytes, 27, &number.to_be_bytes()),
+        Key::Image(name) => put(&mut bytes, 28, name.as_str().as_bytes()),
     }
     bytes.freeze()
 }
@@ -101,6 +102,7 @@ pub fn table_name(key: &[u8]) -> Option<&'static str> {
         25 => "revoked_certificates",
         26 => "recovered_hosts",
         27 => "settled_vms",
+        28 => "images",
         _ => return None,
     })
 }

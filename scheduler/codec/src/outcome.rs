@@ -53,6 +53,7 @@ fn write(reply: &Reply) -> Wire {
         Reply::Service(service) => Wire::Service((&**service).into()),
         Reply::Flavor(flavor) => Wire::Flavor((&**flavor).into()),
         Reply::PciAlias(alias) => Wire::PciAlias((&**alias).into()),
+        Reply::Image(image) => Wire::Image((&**image).into()),
         Reply::Provider(provider) => Wire::Provider((&**provider).into()),
         Reply::Consumers(consumers) => Wire::Consumers(v1::Consumers {
             consumers: consumers.iter().map(|c| (&**c).into()).collect(),
@@ -94,6 +95,7 @@ fn read(wire: v1::Outcome) -> Result<Result<Reply, Refusal>, Invalid> {
         Wire::Service(wire) => Reply::Service(Arc::new(wire.try_into()?)),
         Wire::Flavor(wire) => Reply::Flavor(Arc::new(wire.try_into()?)),
         Wire::PciAlias(wire) => Reply::PciAlias(Arc::new(wire.try_into()?)),
+        Wire::Image(wire) => Reply::Image(Arc::new(wire.try_into()?)),
         Wire::Provider(wire) => Reply::Provider(Arc::new(wire.try_into()?)),
         Wire::Consumers(wire) => {
             let consumers = field::each(wire.consumers, "consumers", usize::MAX)?;

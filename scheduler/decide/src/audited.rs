@@ -271,6 +271,11 @@ fn command_summary(command: &Command) -> Option<Summary<'_>> {
         Command::SetPolicy(_) => some("UpdateSchedulingPolicy", String::new()),
         Command::CreatePciAlias(alias) => named("CreatePciAlias", "pci_alias", &alias.name),
         Command::DeletePciAlias { alias } => named("DeletePciAlias", "pci_alias", alias),
+        Command::CreateImage(image) => named("CreateImage", "image", &image.name),
+        Command::CompleteImage { image, host, .. } => {
+            some("CompleteImage", format!("image={image} host={host}"))
+        }
+        Command::DeleteImage { image, .. } => named("DeleteImage", "image", image),
         Command::CreateProvider { id, name, .. } => some(
             "CreateResourceProvider",
             format!("provider={id} name={name}"),
@@ -340,6 +345,7 @@ fn command_summary(command: &Command) -> Option<Summary<'_>> {
         | Command::RegisterService(_)
         | Command::TakeLease { .. }
         | Command::RenewLeases { .. }
+        | Command::SetImageCopy { .. }
         | Command::Advance { .. } => None,
     }
 }

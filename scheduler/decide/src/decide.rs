@@ -9,7 +9,7 @@
 use berth_domain::fault;
 use berth_domain::id::TimeMs;
 use berth_domain::refusal::Refusal;
-use berth_state::command::{Command, Envelope};
+use berth_state::command::{Command, Envelope, Kind};
 use berth_state::{Recall, Reply, State};
 
 use super::chooser::{Chooser, EveryHost, Unschedulable};
@@ -17,7 +17,7 @@ use super::decision::{Decision, Proposal};
 use super::request::{Action, DecisionRequest};
 use super::schedule::{self, Scheduled};
 use super::upgrade::Admit;
-use super::{audited, drain, hosts, reschedule, volume};
+use super::{audited, drain, hosts, image, reschedule, volume};
 
 /// Decides on a request, evaluating every host where one is to be chosen, and with every reason
 /// worked out.
@@ -142,6 +142,10 @@ fn is_tried_first(command: &Command) -> bool {
         | Command::SetPolicy(_)
         | Command::CreatePciAlias(_)
         | Command::DeletePciAlias { .. }
+        | Command::CreateImage(_)
+        | Command::CompleteImage { .. }
+        | Command::SetImageCopy { .. }
+        | Command::DeleteImage { .. }
         | Command::CreateProvider { .. }
         | Command::DeleteProvider { .. }
         | Command::SetInventories { .. }
@@ -262,8 +266,17 @@ fn plan(
                     .validate()
                     .map_err(|faults| fault::refusal("pci_alias", &faults))?;
             }
+            let mut command = command.clone();
+            if let Command::BeginPower {
+                vm,
+                kind: Kind::Rebuild { images },
+                ..
+            } = &mut command
+            {
+                *images = image::name_files_again(state, vm, images)?;
+            }
             Ok(Scheduled {
-                command: command.clone(),
+                command,
                 choice: None,
             })
         }

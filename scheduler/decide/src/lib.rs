@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`request`] | the requests that change the state |
 //! | [`mod@decide`] | from a request to a decision |
+//! | `image` | which images a VM is made from |
 //! | `schedule` | those requests for which a host is chosen |
 //! | [`chooser`] | the hosts as the choice sees them |
 //! | [`host_table`] | the hosts, indexed between choices |
@@ -40,6 +41,7 @@ pub mod fleet;
 pub mod forwarding;
 pub mod host_table;
 mod hosts;
+mod image;
 pub mod joining;
 pub mod quorum;
 pub mod request;

@@ -25,6 +25,7 @@ use berth_state::command::{Command, Effect};
 
 use super::admission::{IncomingVm, choose_admitted};
 use super::chooser::{Chooser, Unschedulable, choose};
+use super::image;
 use super::request::{ScheduleMigration, ScheduleVm};
 use super::surroundings::{RequestedVm, Subject};
 
@@ -250,11 +251,20 @@ fn spec_of(state: &State, params: &ScheduleVm) -> Result<VmSpec, Refusal> {
         return Err(fault::refusal("vm", &faults));
     }
     let seed = params.first_boot.is_some().then_some(Disk::SEED);
+    let mut boot = params.boot.clone();
+    let mut disks: Vec<Disk> = params.disks.iter().cloned().chain(seed).collect();
+    let mut image_properties = params.image_properties.clone();
+    if let Some(image) = image::name_files(state, &mut boot, &mut disks)? {
+        for (key, value) in &image.properties.0 {
+            let known = image_properties.0.entry(key.clone());
+            known.or_insert_with(|| value.clone());
+        }
+    }
     let rest = Rest {
-        boot: params.boot.clone(),
-        disks: params.disks.iter().cloned().chain(seed).collect(),
+        boot,
+        disks,
         nics: nics_of(state, params)?,
-        image_properties: params.image_properties.clone(),
+        image_properties,
         hints: params.hints.clone(),
         volumes: params.volumes.clone(),
     };

@@ -17,14 +17,15 @@ use berth_domain::flavor::Flavor;
 use berth_domain::grant::GrantSeed;
 use berth_domain::host::{HostReport, Liveness};
 use berth_domain::id::{
-    AggregateId, ClusterId, ConsumerId, Epoch, Generation, Incarnation, MigrationId, OperationId,
-    ProviderId, RequestId, TimeMs, VmUid,
+    AggregateId, ClusterId, ConsumerId, Epoch, Generation, ImageUid, Incarnation, MigrationId,
+    OperationId, ProviderId, RequestId, TimeMs, VmUid,
 };
+use berth_domain::image::{Image, ImageContent};
 use berth_domain::import::{ConsumerImport, ProviderImport};
 use berth_domain::inventory::Inventory;
 use berth_domain::name::{
-    AggregateName, FlavorName, HostName, PciAliasName, PmemName, ServerGroupName, ServiceName,
-    VmName, VolumeId,
+    AggregateName, FlavorName, HostName, ImageName, PciAliasName, PmemName, ServerGroupName,
+    ServiceName, VmName, VolumeId,
 };
 use berth_domain::operation::{DrainSpec, Mark, PlannedPlace, Step};
 pub use berth_domain::operation::{Effect, Kind, LeaseRequest};
@@ -173,6 +174,37 @@ pub enum Command {
     DeletePciAlias {
         /// The alias.
         alias: PciAliasName,
+    },
+    /// Begins to add an image; it has neither content nor copies.
+    CreateImage(Image),
+    /// Records that the first host has all of an image.
+    CompleteImage {
+        /// Its name.
+        image: ImageName,
+        /// Which image.
+        uid: ImageUid,
+        /// What is in it.
+        content: ImageContent,
+        /// The host that has it.
+        host: HostName,
+    },
+    /// Records whether a host has a copy of an image.
+    SetImageCopy {
+        /// Its name.
+        image: ImageName,
+        /// Which image.
+        uid: ImageUid,
+        /// The host.
+        host: HostName,
+        /// Whether it has a copy.
+        present: bool,
+    },
+    /// Removes an image that no VM has.
+    DeleteImage {
+        /// Its name.
+        image: ImageName,
+        /// Which image; absent: whichever has the name.
+        uid: Option<ImageUid>,
     },
     /// Makes a client's resource provider.
     CreateProvider {
@@ -700,6 +732,10 @@ impl Command {
             | Self::SetPolicy(_)
             | Self::CreatePciAlias(_)
             | Self::DeletePciAlias { .. }
+            | Self::CreateImage(_)
+            | Self::CompleteImage { .. }
+            | Self::SetImageCopy { .. }
+            | Self::DeleteImage { .. }
             | Self::BeginBoot { .. }
             | Self::SetRestartPolicy { .. }
             | Self::OpenConsole { .. }

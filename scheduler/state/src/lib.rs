@@ -11,7 +11,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`command`] | the commands |
-//! | [`state`], [`header`], [`placement`], `group`, `attached`, `cold_demand`, `live_demand` | what it holds, and the look-ups |
+//! | [`state`], [`header`], [`placement`], `group`, `image`, `attached`, `cold_demand`, `live_demand` | what it holds, and the look-ups |
 //! | [`apply`] | what each command does; one noun per file |
 //! | [`request`], `weight` | what is remembered of requests, so that a retry is answered; how much |
 //! | [`row`], [`rebuild`] | the state taken apart into rows, and put together from them |
@@ -28,6 +28,7 @@ pub mod command;
 mod cpu_baseline;
 mod group;
 pub mod header;
+mod image;
 mod index;
 mod live_demand;
 pub mod placement;

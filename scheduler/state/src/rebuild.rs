@@ -53,6 +53,7 @@ impl State {
                     .then(|| Row::Policy(self.policy.clone())),
             )
             .chain(self.pci_aliases.values().cloned().map(Row::PciAlias))
+            .chain(self.images.values().cloned().map(Row::Image))
             .chain(self.audit.values().cloned().map(Row::Audit))
             .chain(self.volumes.values().cloned().map(Row::Volume))
             .chain(
@@ -105,6 +106,7 @@ impl State {
                 Row::ServerGroup(row) => drop(tx.put_server_group((*row).clone())),
                 Row::Policy(row) => drop(tx.put_policy((*row).clone())),
                 Row::PciAlias(row) => drop(tx.put_pci_alias((*row).clone())),
+                Row::Image(row) => drop(tx.put_image((*row).clone())),
                 Row::Audit(row) => tx.put_audit((*row).clone()),
                 Row::Volume(row) => drop(tx.put_volume((*row).clone())),
                 Row::RevokedCertificate(row) => {

@@ -9,6 +9,7 @@ use berth_domain::allocation::Consumer;
 use berth_domain::flavor::Flavor;
 use berth_domain::host::Host;
 use berth_domain::id::OperationId;
+use berth_domain::image::Image;
 use berth_domain::operation::Operation;
 use berth_domain::pci::PciAlias;
 use berth_domain::policy::SchedulingPolicy;
@@ -69,6 +70,8 @@ pub enum Reply {
     Operation(Arc<Operation>),
     /// The operations of which the caller holds the lease.
     Leases(Vec<OperationId>),
+    /// The image as it is now.
+    Image(Arc<Image>),
     /// The volume as it is now.
     Volume(Arc<Volume>),
 }

@@ -11,10 +11,11 @@ use berth_domain::claim::Claim;
 use berth_domain::flavor::Flavor;
 use berth_domain::host::Host;
 use berth_domain::id::{ClaimId, ConsumerId, MigrationId, OperationId, ProviderId};
+use berth_domain::image::Image;
 use berth_domain::migration::Migration;
 use berth_domain::name::{
-    AggregateName, FlavorName, HostName, PciAliasName, ServerGroupName, ServiceName, VmName,
-    VolumeId,
+    AggregateName, FlavorName, HostName, ImageName, PciAliasName, ServerGroupName, ServiceName,
+    VmName, VolumeId,
 };
 use berth_domain::operation::Operation;
 use berth_domain::pci::PciAlias;
@@ -64,6 +65,8 @@ pub enum Key {
     Policy,
     /// A PCI alias.
     PciAlias(PciAliasName),
+    /// An image.
+    Image(ImageName),
     /// A server group.
     ServerGroup(ServerGroupName),
     /// An aggregate of hosts.
@@ -117,6 +120,8 @@ pub enum Row {
     Policy(Arc<SchedulingPolicy>),
     /// A PCI alias.
     PciAlias(Arc<PciAlias>),
+    /// An image.
+    Image(Arc<Image>),
     /// A server group.
     ServerGroup(Arc<ServerGroup>),
     /// An aggregate of hosts.
@@ -153,6 +158,7 @@ impl Row {
             Self::Trait(row) => Key::Trait(row.name.clone()),
             Self::Policy(_) => Key::Policy,
             Self::PciAlias(row) => Key::PciAlias(row.name.clone()),
+            Self::Image(row) => Key::Image(row.name.clone()),
             Self::Aggregate(row) => Key::Aggregate(row.name.clone()),
             Self::ServerGroup(row) => Key::ServerGroup(row.name.clone()),
             Self::Audit(row) => Key::Audit(row.revision),

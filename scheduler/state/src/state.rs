@@ -18,11 +18,12 @@ use berth_domain::host_view::HostView;
 use berth_domain::id::{
     AggregateId, ClaimId, ClusterId, ConsumerId, MigrationId, OperationId, ProviderId, TimeMs,
 };
+use berth_domain::image::Image;
 use berth_domain::memory::{MemoryVerdict, Taken};
 use berth_domain::migration::{self, Migration};
 use berth_domain::name::{
-    AggregateName, FlavorName, HostName, PciAliasName, ServerGroupName, ServiceName, VmName,
-    VolumeId,
+    AggregateName, FlavorName, HostName, ImageName, PciAliasName, ServerGroupName, ServiceName,
+    VmName, VolumeId,
 };
 use berth_domain::operation::Operation;
 use berth_domain::pci::PciAlias;
@@ -65,6 +66,7 @@ pub struct State {
     /// A row only once something was set.
     pub(crate) policy: Arc<SchedulingPolicy>,
     pub(crate) pci_aliases: OrdMap<PciAliasName, Arc<PciAlias>>,
+    pub(crate) images: OrdMap<ImageName, Arc<Image>>,
     /// By revision, which is also the order in which they are forgotten.
     pub(crate) audit: OrdMap<u64, Arc<Entry>>,
     pub(crate) volumes: OrdMap<VolumeId, Arc<Volume>>,
@@ -248,6 +250,7 @@ impl State {
         PciAlias,
         "PCI alias"
     );
+    table!(image, images, ref ImageName, Image, "image");
     table!(service, services, ref ServiceName, Service, "conductor");
     table!(vm, vms, ref VmName, Vm, "VM");
     table!(claim, claims, ClaimId, Claim, "claim");
@@ -329,6 +332,12 @@ impl State {
     #[must_use]
     pub fn pci_aliases(&self) -> &OrdMap<PciAliasName, Arc<PciAlias>> {
         &self.pci_aliases
+    }
+
+    /// Returns all images.
+    #[must_use]
+    pub fn images(&self) -> &OrdMap<ImageName, Arc<Image>> {
+        &self.images
     }
 
     /// Returns all revoked certificates.

@@ -20,9 +20,10 @@ use berth_domain::flavor::Flavor;
 use berth_domain::host::Host;
 use berth_domain::host_view::HostView;
 use berth_domain::id::{ClaimId, ConsumerId, MigrationId, OperationId, ProviderId, TimeMs};
+use berth_domain::image::Image;
 use berth_domain::migration::Migration;
 use berth_domain::name::{
-    FlavorName, HostName, PciAliasName, ServerGroupName, ServiceName, VmName,
+    FlavorName, HostName, ImageName, PciAliasName, ServerGroupName, ServiceName, VmName,
 };
 use berth_domain::operation::Operation;
 use berth_domain::pci::PciAlias;
@@ -173,6 +174,15 @@ impl<J: Journal> Transaction<'_, J> {
         PciAlias,
         PciAlias,
         PciAliasName,
+        name
+    );
+    plain_table!(
+        put_image,
+        remove_image,
+        images,
+        Image,
+        Image,
+        ImageName,
         name
     );
     plain_table!(

@@ -18,6 +18,7 @@ use berth_domain::cpu_set::CpuSet;
 use berth_domain::fence::Fenced;
 use berth_domain::flavor::Flavor;
 use berth_domain::host::{Host, HostReport};
+use berth_domain::image::Image;
 use berth_domain::import::Origin;
 use berth_domain::name::CpuFeature;
 use berth_domain::numa::Assignment;
@@ -56,6 +57,7 @@ fn of_reply(reply: &Reply) -> u64 {
         Reply::Service(service) => of_service(service),
         Reply::Flavor(flavor) => of_flavor(flavor),
         Reply::PciAlias(alias) => of_alias(alias),
+        Reply::Image(image) => of_image(image),
         Reply::Provider(provider) => of_provider(provider),
         Reply::Consumers(consumers) => each(consumers, |c| of_consumer(c)),
         Reply::Batch {
@@ -165,6 +167,24 @@ fn of_alias(alias: &PciAlias) -> u64 {
         policy: _,
     } = alias;
     RECORD + text(name.as_str()) + each(any_of, |one| pairs(&one.tags))
+}
+
+fn of_image(image: &Image) -> u64 {
+    let Image {
+        name,
+        uid: _,
+        format: _,
+        properties,
+        content: _,
+        copies,
+        ownership,
+        created_at: _,
+    } = image;
+    RECORD
+        + text(name.as_str())
+        + pairs(&properties.0)
+        + each(copies, |host| text(host.as_str()))
+        + of_ownership(ownership)
 }
 
 fn of_provider(provider: &ResourceProvider) -> u64 {

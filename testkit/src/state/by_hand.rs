@@ -28,8 +28,8 @@ use super::placement::{
     after, class, consumer, new_class, new_trait, place, provider, quality, update,
 };
 use super::{
-    conductor, flavor, host_name, operation_id, pci_alias, pinned, report, revoked_certificate,
-    topology, uuid,
+    conductor, flavor, host_name, image, image_content, operation_id, pci_alias, pinned, report,
+    revoked_certificate, topology, uuid,
 };
 
 fn aggregate(name: &str) -> Aggregate {
@@ -92,6 +92,24 @@ pub fn commands() -> Vec<Command> {
         Command::CreatePciAlias(pci_alias("gpu")),
         Command::DeletePciAlias {
             alias: pci_alias("gpu").name,
+        },
+        Command::CreateImage(image("debian")),
+        Command::CompleteImage {
+            image: image("debian").name,
+            uid: image("debian").uid,
+            content: image_content(),
+            host: host_name("h1"),
+        },
+        Command::SetImageCopy {
+            image: image("debian").name,
+            uid: image("debian").uid,
+            host: host_name("h2"),
+            present: true,
+        },
+        Command::CreateImage(image("golden")),
+        Command::DeleteImage {
+            image: image("golden").name,
+            uid: None,
         },
         Command::SetTraits {
             provider: ProviderId(uuid(20, 0)),

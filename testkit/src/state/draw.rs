@@ -2,6 +2,7 @@
 //! wrong moment.
 
 mod drain;
+mod image;
 mod metadata;
 mod placement;
 mod power;
@@ -642,6 +643,7 @@ fn command(world: &mut World, draw: &Draw) -> Option<Command> {
             conductor: conductor(of(&["c1", "c2"], pick[1])),
             take_over: pick[2] < 128,
         }),
+        97 if pick[3] >= 216 => Some(image::command([pick[0], pick[1], pick[2], pick[1] / 8])),
         97 => Some(aggregate_command(pick)),
         96 if pick[3] >= 128 => Some(metadata::update(pick)),
         96 => Some(Command::SetPolicy(policy(world, pick))),

@@ -651,6 +651,7 @@ fn operation_of(reply: Reply) -> Result<Operation, Refusal> {
         | Reply::ServerGroup(_)
         | Reply::Policy(_)
         | Reply::PciAlias(_)
+        | Reply::Image(_)
         | Reply::Provider(_)
         | Reply::Consumers(_)
         | Reply::Batch { .. }

@@ -79,6 +79,7 @@ pub fn record(row: Row) -> Option<Record> {
         | Row::Trait(_)
         | Row::Policy(_)
         | Row::PciAlias(_)
+        | Row::Image(_)
         | Row::ServerGroup(_)
         | Row::Aggregate(_)
         | Row::Volume(_)

@@ -163,7 +163,11 @@ fn kind_of_command(command: &Command) -> Kind {
         | Command::CreateServerGroup(_)
         | Command::DeleteServerGroup { .. }
         | Command::CreatePciAlias(_)
-        | Command::DeletePciAlias { .. } => Kind::Catalog,
+        | Command::DeletePciAlias { .. }
+        | Command::CreateImage(_)
+        | Command::CompleteImage { .. }
+        | Command::SetImageCopy { .. }
+        | Command::DeleteImage { .. } => Kind::Catalog,
         Command::SetPolicy(_) | Command::SetRestartPolicy { .. } | Command::UpdateVm { .. } => {
             Kind::Policy
         }

@@ -117,6 +117,7 @@ fn record_of(row: &Row) -> Option<Record> {
         | Row::RevokedCertificate(_)
         | Row::SettledVm(_) => None,
         Row::RecoveredHost(_) => Some(Record::RecoveredHost),
+        Row::Image(_) => Some(Record::Image),
     }
 }
 

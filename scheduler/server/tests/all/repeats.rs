@@ -51,7 +51,8 @@ macro_rules! kinds {
 kinds! {
     Bootstrap RegisterHost SetLiveness SetCordon RemoveHost RegisterService CreateFlavor
     DeleteFlavor CreateAggregate UpdateAggregate DeleteAggregate CreateServerGroup
-    DeleteServerGroup SetPolicy CreatePciAlias DeletePciAlias CreateProvider UpdateProvider
+    DeleteServerGroup SetPolicy CreatePciAlias DeletePciAlias CreateImage CompleteImage SetImageCopy
+    DeleteImage CreateProvider UpdateProvider
     DeleteProvider SetInventories PutInventory DeleteInventory DeleteInventories SetTraits
     DeleteTraits SetAggregates SetAllocations DeleteAllocations Reshape Batch CreateClass
     RenameClass DeleteClass CreateTrait DeleteTrait ImportProviders ImportConsumers BeginBoot
@@ -229,6 +230,7 @@ fn has_changed(state: &State, reply: &Reply) -> bool {
         Reply::Host(then) => state.host(&then.name).map(|view| &view.host) != Some(then),
         Reply::Service(then) => state.service(&then.name) != Some(then),
         Reply::Flavor(then) => state.flavor(&then.name) != Some(then),
+        Reply::Image(then) => state.image(&then.name) != Some(then),
         Reply::PciAlias(then) => state.pci_alias(&then.name) != Some(then),
         Reply::Provider(then) => state.provider(then.id) != Some(then),
         Reply::Consumers(then) => then.iter().any(|c| state.consumer(c.id) != Some(c)),

@@ -168,6 +168,10 @@ fn what_is_admitted_is_read_by_every_member_that_may_be_there() {
                 "SetRestartPolicy",
                 "OpenConsole",
                 "UpdateVm",
+                "CreateImage",
+                "CompleteImage",
+                "SetImageCopy",
+                "DeleteImage",
                 "ReportGuests",
                 "EndRecovery",
             ];

@@ -114,6 +114,7 @@ impl Written {
             | Reply::ServerGroup(_)
             | Reply::Policy(_)
             | Reply::PciAlias(_)
+            | Reply::Image(_)
             | Reply::Operation(_)
             | Reply::Volume(_)
             | Reply::Leases(_) => {}

@@ -434,6 +434,7 @@ impl<J: Journal> Transaction<'_, J> {
         self.drop_regions(&host);
         self.leave_aggregates(name);
         self.leave_policy(name);
+        self.drop_copies_of(name);
         self.remove_host(name);
         self.remove_provider(provider);
         Ok(Reply::None)

@@ -26,6 +26,7 @@ mod fence;
 mod flavor;
 mod grant;
 mod host;
+mod image;
 mod import;
 mod inventory;
 mod lease;
@@ -187,6 +188,20 @@ impl<J: Journal> Transaction<'_, J> {
             Command::SetPolicy(policy) => self.set_policy(policy),
             Command::CreatePciAlias(alias) => self.create_pci_alias(alias),
             Command::DeletePciAlias { alias } => self.delete_pci_alias(alias),
+            Command::CreateImage(image) => self.create_image(image),
+            Command::CompleteImage {
+                image,
+                uid,
+                content,
+                host,
+            } => self.complete_image(image, *uid, content, host),
+            Command::SetImageCopy {
+                image,
+                uid,
+                host,
+                present,
+            } => self.set_image_copy(image, *uid, host, *present),
+            Command::DeleteImage { image, uid } => self.delete_image(image, *uid),
             Command::CreateProvider { id, name, parent } => {
                 self.create_provider(*id, name, *parent)
             }

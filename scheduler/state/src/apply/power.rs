@@ -13,10 +13,11 @@ use berth_domain::cpu_model::CpuDemand;
 use berth_domain::fault::refusal as faults;
 use berth_domain::host::Liveness;
 use berth_domain::id::{ClaimId, OperationId};
+use berth_domain::image::ImageFile;
 use berth_domain::name::{HostName, VmName};
 use berth_domain::operation::{Advice, GuestPower, Kind, Operation, Outcome};
 use berth_domain::refusal::{Code, Refusal};
-use berth_domain::version::power_gate;
+use berth_domain::version::{ServiceVersion, power_gate};
 use berth_domain::vm::{Event, State, Vm, VmSpec, check_image_name};
 
 use super::metadata::examine_protection;
@@ -176,9 +177,11 @@ impl<J: Journal> Transaction<'_, J> {
     fn examine_wish(&self, vm: &Vm, kind: &Kind) -> Result<(), Refusal> {
         if let Kind::Rebuild { images } = kind {
             let spec = vm.spec.with_images(images);
-            return spec
-                .map(|_: VmSpec| ())
-                .map_err(|found| faults("vm", &found));
+            spec.map(|_: VmSpec| ())
+                .map_err(|found| faults("vm", &found))?;
+            return images
+                .iter()
+                .try_for_each(|file| self.examine_image_file(file));
         }
         let Kind::Snapshot { disk, image } = kind else {
             return Ok(());
@@ -197,6 +200,12 @@ impl<J: Journal> Transaction<'_, J> {
                 .with_hint("name another disk (--disk N); see `berth vm show`"));
         }
         check_image_name("image", image).map_err(|found| faults("image", &found))?;
+        if self.may_write(ServiceVersion::IMAGES) && image.parse::<ImageFile>().is_ok() {
+            let message = format!("{image:?} is a name of files of the cluster's images");
+            return Err(
+                invalid("INVALID_IMAGE", message).with_hint("give the snapshot a name without '@'")
+            );
+        }
         self.examine_image(image)
     }
 

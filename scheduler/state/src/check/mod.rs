@@ -10,6 +10,7 @@ mod claims;
 mod drains;
 mod groups;
 mod hosts;
+mod images;
 mod indexes;
 mod migrations;
 mod operations;
@@ -51,7 +52,7 @@ pub type Rule = fn(&State) -> Result<(), Violation>;
 
 /// Every rule, in the order in which broken ones are reported. Those that take longest come first, so that
 /// threads end together.
-pub const RULES: [Rule; 59] = [
+pub const RULES: [Rule; 60] = [
     hosts::usage_is_the_sum_of_claims,
     hosts::claims_fit_together,
     hosts::roots_carry_what_hosts_report,
@@ -85,6 +86,7 @@ pub const RULES: [Rule; 59] = [
     drains::done_move_nothing,
     refusals::records_have_no_change,
     revocations::the_list_is_bounded_and_has_a_revision,
+    images::copies_are_of_known_hosts,
     migrations::running_have_both_claims,
     migrations::verified_keep_both_claims,
     migrations::ended_hold_nothing,

@@ -11,7 +11,7 @@ use berth_domain::fence::{self, OUTPUT_MAX};
 use berth_domain::flavor::{EXTRA_SPEC_LENGTH_MAX, EXTRA_SPECS_MAX};
 use berth_domain::host::{HostReport, Liveness};
 use berth_domain::id::{ClaimId, ClusterId, Epoch, Incarnation, MigrationId, OperationId, TimeMs};
-use berth_domain::image::{ImageProperties, PROPERTIES_MAX, PROPERTY_LENGTH_MAX};
+use berth_domain::image::{Image, ImageProperties, PROPERTIES_MAX, PROPERTY_LENGTH_MAX};
 use berth_domain::name::{PmemName, RegionName, ServiceName, VmName, VolumeId};
 use berth_domain::operation::{DrainSpec, GuestPower, Kind, Mark, Operation, Step};
 use berth_domain::pmem::{Label, PmemNamespace};
@@ -54,6 +54,15 @@ const MORE_HOSTS: usize = 30;
 
 /// A VM that the attack of a method keeps.
 const KEPT: &str = "kept";
+
+/// Returns an image with as many properties as there may be.
+fn some_image(name: &str, is_long: bool) -> Image {
+    let mut image = image(name);
+    let count = if is_long { PROPERTIES_MAX } else { 1 };
+    let long = |number: usize| format!("{number:0>PROPERTY_LENGTH_MAX$}");
+    image.properties = ImageProperties((0..count).map(|n| (long(n), long(n))).collect());
+    image
+}
 
 /// Someone with the certificates of one host, of one conductor and of a controller of volumes.
 pub(crate) struct Attacker {
@@ -373,6 +382,8 @@ impl Attacker {
                     take_over: is_long,
                 });
             }
+            "CreateImage" => self.run(Command::CreateImage(some_image(&fresh, is_long))),
+            "CompleteImage" | "SetImageCopy" => self.copy_image(&fresh, is_long),
             "BeginDrain" | "MoveDrained" | "RecordDrained" => self.drain(method, is_long),
             "TakeLease" | "RenewLeases" | "CancelOperation" | "ForceCompleteOperation" => {
                 self.lease(method, &fresh, is_long);
@@ -490,6 +501,28 @@ impl Attacker {
     }
 
     /// Drains the host of a VM, which is moved or stays for a long reason, and opens the host again.
+    /// Completes an image on all hosts that there are.
+    fn copy_image(&mut self, name: &str, is_long: bool) {
+        let image = some_image(name, is_long);
+        let (name, uid) = (image.name.clone(), image.uid);
+        self.run(Command::CreateImage(image));
+        let hosts: Vec<_> = self.world.state.hosts().keys().cloned().collect();
+        self.run(Command::CompleteImage {
+            image: name.clone(),
+            uid,
+            content: image_content(),
+            host: hosts[0].clone(),
+        });
+        for host in hosts {
+            self.run(Command::SetImageCopy {
+                image: name.clone(),
+                uid,
+                host,
+                present: true,
+            });
+        }
+    }
+
     fn drain(&mut self, method: &str, is_long: bool) {
         self.keep();
         let host = self.world.state.vm(&vm_name(KEPT)).unwrap().host.clone();

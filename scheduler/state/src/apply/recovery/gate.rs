@@ -65,6 +65,9 @@ fn is_permitted(command: &Command) -> bool {
         | Command::SetPolicy(_)
         | Command::CreatePciAlias(_)
         | Command::DeletePciAlias { .. }
+        | Command::CreateImage(_)
+        | Command::CompleteImage { .. }
+        | Command::SetImageCopy { .. }
         | Command::CreateProvider { .. }
         | Command::UpdateProvider { .. }
         | Command::DeleteProvider { .. }
@@ -115,6 +118,8 @@ fn is_permitted(command: &Command) -> bool {
         | Command::NoteErasures { .. }
         | Command::WriteOffPmem { .. }
         | Command::CreateVolume { .. }
-        | Command::DeleteVolume { .. } => false,
+        | Command::DeleteVolume { .. }
+        // Which VMs have it is not known yet.
+        | Command::DeleteImage { .. } => false,
     }
 }
