@@ -53,6 +53,7 @@ mod drains;
 mod fences;
 mod groups;
 mod hosts;
+mod images;
 mod import;
 mod leases;
 mod memory;

@@ -263,6 +263,7 @@ fn commands_wait_for_the_end_of_the_recovery() {
         "CancelOperation",
         "ConfirmResize",
         "CreateVolume",
+        "DeleteImage",
         "DeleteVolume",
         "ForceComplete",
         "MoveDrained",
