@@ -5,8 +5,9 @@
 //!
 //! Invariant: a secret leaves this module as a command only. No response, log line or error holds it.
 
-use berth_domain::grant::{ConsoleGrant, Grant, GrantKey, GrantSeed, LIFETIME_MS};
+use berth_domain::grant::{ConsoleGrant, Grant, GrantKey, GrantSeed, ImageGrant, LIFETIME_MS};
 use berth_domain::id::{TimeMs, VmUid};
+use berth_domain::image::Image;
 use berth_domain::name::ServiceName;
 use berth_domain::operation::Operation;
 use berth_domain::version::ServiceVersion;
@@ -65,12 +66,20 @@ pub(crate) fn signed_console(
     let cluster = state.cluster()?;
     let grant = ConsoleGrant::new(cluster, vm, conductor.clone(), user.to_owned(), now);
     let grant = v1::ConsoleGrant::from(&grant).encode_to_vec();
-    let signature = pair(&key).sign(&[ConsoleGrant::PREFIX, &grant].concat());
-    Some(v1::SignedGrant {
-        grant: grant.into(),
-        key: key.number,
-        signature: signature.as_ref().to_vec().into(),
-    })
+    Some(signed_with(&key, ConsoleGrant::PREFIX, grant))
+}
+
+/// Returns the signed grant to have agents take, fetch and send an image; nothing where there is no key.
+pub(crate) fn signed_image(
+    state: &State,
+    image: &Image,
+    conductor: &ServiceName,
+    now: TimeMs,
+) -> Option<v1::SignedGrant> {
+    let key = signing_key(state, now)?;
+    let grant = ImageGrant::new(state.cluster()?, image, conductor.clone(), now);
+    let grant = v1::ImageGrant::from(&grant).encode_to_vec();
+    Some(signed_with(&key, ImageGrant::PREFIX, grant))
 }
 
 /// Returns what agents check grants with, by now in replicated time.
@@ -131,8 +140,12 @@ fn grant(state: &State, operation: &Operation, now: TimeMs) -> Option<Grant> {
 }
 
 fn sign(key: &GrantKey, grant: &Grant) -> v1::SignedGrant {
-    let grant = v1::Grant::from(grant).encode_to_vec();
-    let signature = pair(key).sign(&grant);
+    signed_with(key, b"", v1::Grant::from(grant).encode_to_vec())
+}
+
+/// Signs an encoded grant behind the prefix of its kind.
+fn signed_with(key: &GrantKey, prefix: &[u8], grant: Vec<u8>) -> v1::SignedGrant {
+    let signature = pair(key).sign(&[prefix, &grant].concat());
     v1::SignedGrant {
         grant: grant.into(),
         key: key.number,

@@ -8,6 +8,7 @@ use berth_proto::audit::v1::audit_service_server::AuditServiceServer;
 use berth_proto::cluster::v1::cluster_service_server::ClusterServiceServer;
 use berth_proto::event::v1::event_service_server::EventServiceServer;
 use berth_proto::host::v1::host_service_server::HostServiceServer;
+use berth_proto::image::v1::image_service_server::ImageServiceServer;
 use berth_proto::operation::v1::operation_service_server::OperationServiceServer;
 use berth_proto::placement::v1::catalog_service_server::CatalogServiceServer;
 use berth_proto::placement::v1::import_service_server::ImportServiceServer;
@@ -23,9 +24,9 @@ use berth_proto::volume::v1::volume_service_server::VolumeServiceServer;
 use tonic::service::Routes;
 
 use crate::service::{
-    AggregateApi, AuditApi, CatalogApi, ClusterApi, Context, EventApi, HostApi, ImportApi, MoveApi,
-    OperationApi, PlacementApi, PlannerApi, PolicyApi, PowerApi, SchedulerApi, ServerGroupApi,
-    VolumeApi,
+    AggregateApi, AuditApi, CatalogApi, ClusterApi, Context, EventApi, HostApi, ImageApi,
+    ImportApi, MoveApi, OperationApi, PlacementApi, PlannerApi, PolicyApi, PowerApi, SchedulerApi,
+    ServerGroupApi, VolumeApi,
 };
 
 /// Adds the services; a message of a request has at most `limit` bytes.
@@ -56,6 +57,7 @@ pub(crate) fn client_services(context: &Context, limit: usize) -> Routes {
         PolicyServiceServer(PolicyApi),
         PlannerServiceServer(PlannerApi),
         ServerGroupServiceServer(ServerGroupApi),
+        ImageServiceServer(ImageApi),
         VolumeServiceServer(VolumeApi),
         AggregateServiceServer(AggregateApi),
         ClusterServiceServer(ClusterApi),

@@ -8,7 +8,7 @@
 use berth_decide::{Action, DecisionRequest};
 use berth_process::access;
 use berth_proto::convert::field;
-use berth_proto::{cluster, host, operation, placement, policy, scheduler, volume};
+use berth_proto::{cluster, host, image, operation, placement, policy, scheduler, volume};
 use berth_state::command::RequestKey;
 use prost::Message;
 use tonic::{Request, Status};
@@ -109,6 +109,10 @@ keyed! {
     "DeleteFlavor": scheduler::v1::DeleteFlavorRequest;
     "CreatePciAlias": scheduler::v1::CreatePciAliasRequest;
     "DeletePciAlias": scheduler::v1::DeletePciAliasRequest;
+    "CreateImage": image::v1::CreateImageRequest;
+    "CompleteImage": image::v1::CompleteImageRequest;
+    "SetImageCopy": image::v1::SetImageCopyRequest;
+    "DeleteImage": image::v1::DeleteImageRequest;
     "ScheduleVm": scheduler::v1::ScheduleVmRequest, carried(conductor, lease_ttl);
     "ScheduleMigration": scheduler::v1::ScheduleMigrationRequest, carried(conductor, lease_ttl);
     "ScheduleNext": scheduler::v1::ScheduleNextRequest;

@@ -4,6 +4,7 @@ use berth_proto::audit::v1::*;
 use berth_proto::cluster::v1::*;
 use berth_proto::event::v1::*;
 use berth_proto::host::v1::*;
+use berth_proto::image::v1::*;
 use berth_proto::operation::v1::*;
 use berth_proto::placement::v1::*;
 use berth_proto::planner::v1::*;
@@ -27,17 +28,18 @@ pub(super) enum Kind {
 /// The packages of other programs, and the transport between members.
 const ELSEWHERE: [&str; 4] = ["berth.agent.", "berth.conductor.", "csi.", "berth.raft."];
 
-const READS: [&str; 9] = [
-    "Get", "List", "Find", "Plan", "Fit", "Verify", "Watch", "Wait", "Expect",
+const READS: [&str; 10] = [
+    "Get", "List", "Find", "Plan", "Fit", "Verify", "Watch", "Wait", "Expect", "Grant",
 ];
 
-const WRITES: [&str; 41] = [
+const WRITES: [&str; 42] = [
     "Add",
     "Advance",
     "Batch",
     "Begin",
     "Cancel",
     "Compare",
+    "Complete",
     "Confirm",
     "Cordon",
     "Create",
@@ -269,6 +271,22 @@ pub(super) fn request(path: &str, world: &World) -> Option<Vec<u8>> {
         "policy.v1.PolicyService/GetSchedulingPolicy" => {
             GetSchedulingPolicyRequest::default().encode_to_vec()
         }
+        "image.v1.ImageService/GetImage" => GetImageRequest {
+            name: text("images/i"),
+            ..Default::default()
+        }
+        .encode_to_vec(),
+        "image.v1.ImageService/ListImages" => ListImagesRequest::default().encode_to_vec(),
+        "image.v1.ImageService/FindUnusedImageFiles" => FindUnusedImageFilesRequest {
+            file_names: vec![text("i@3f6c1d2e7b1a")],
+        }
+        .encode_to_vec(),
+        "image.v1.ImageService/GrantImage" => GrantImageRequest {
+            name: text("images/i"),
+            conductor: text("services/c"),
+            ..Default::default()
+        }
+        .encode_to_vec(),
         "policy.v1.ServerGroupService/GetServerGroup" => GetServerGroupRequest {
             name: text("serverGroups/g"),
             ..Default::default()

@@ -10,6 +10,8 @@ use berth_proto::cluster::v1::{
 use berth_proto::host::v1::{
     GuestMemory, GuestsMemory, MemorySignals, NodeMemory, ReportHostRequest, SwapSpace,
 };
+use berth_proto::image::v1::CreateImageRequest;
+use berth_proto::image::v1::image_service_client::ImageServiceClient;
 use berth_proto::operation::v1::{AdvanceRequest, CompleteBoot, Effect, Mark, Step, effect, mark};
 use berth_proto::planner::v1::planner_service_client::PlannerServiceClient;
 use berth_proto::planner::v1::{GetScoreRequest, GetScoreResponse, VerifyClusterRequest};
@@ -21,6 +23,7 @@ use berth_proto::policy::v1::{
     UpdateSchedulingPolicyRequest, server_group,
 };
 use berth_proto::scheduler::v1::{CreatePciAliasRequest, ListVmsRequest, ScheduleMigrationRequest};
+use berth_proto::types::v1::disk::Format;
 use berth_proto::types::v1::{PciAlias, PciMatch};
 use berth_proto::volume::v1::volume_service_client::VolumeServiceClient;
 use berth_proto::volume::v1::{CreateVolumeRequest, DeviceMode, Region};
@@ -316,6 +319,13 @@ async fn make_policies(channel: &Channel) {
         .create_server_group(group)
         .await
         .expect("a server group");
+    let image = CreateImageRequest {
+        name: "images/i".to_owned(),
+        format: Format::Qcow2.into(),
+        ..Default::default()
+    };
+    let mut client = ImageServiceClient::new(channel.clone());
+    client.create_image(image).await.expect("an image");
     let alias = CreatePciAliasRequest {
         pci_alias: Some(PciAlias {
             name: "pciAliases/nic".to_owned(),
