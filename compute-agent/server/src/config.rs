@@ -144,6 +144,8 @@ pub struct Sim {
     /// Where the disks of its guests are, as files; hosts with the same one share them. Nothing is kept of
     /// them if absent.
     pub disk_dir: Option<PathBuf>,
+    /// Where the images of the cluster are; it has none if absent.
+    pub image_dir: Option<PathBuf>,
     /// How much swap space the machine has.
     pub swap_mib: u64,
     /// Whether it has what encrypted transfers take; they are simulated.
@@ -160,6 +162,7 @@ impl Default for Sim {
             state_file: None,
             story_file: None,
             disk_dir: None,
+            image_dir: None,
             swap_mib: 0,
             can_encrypt: true,
         }
@@ -217,6 +220,8 @@ pub struct Config {
     pub compare_interval_ms: u64,
     /// How often the memory of the host and its guests is measured; 0: never.
     pub signals_interval_ms: u64,
+    /// How long the file of an image is kept that the cluster does not have any more; 0: for good.
+    pub image_retention_ms: u64,
     /// The namespaces of persistent memory that are for guests, `LABEL:NAME[|NAME…][,LABEL:…]`.
     pub pmem_namespaces: String,
     /// The programs that find and erase them.
@@ -266,6 +271,7 @@ impl Default for Config {
             transfer_timeout_ms: 1_800_000,
             compare_interval_ms: 10_000,
             signals_interval_ms: 10_000,
+            image_retention_ms: 3_600_000,
             pmem_namespaces: String::new(),
             pmem: PmemPrograms::default(),
             root: "/".into(),
@@ -407,7 +413,7 @@ impl Config {
         configured
     }
 
-    fn bounded(&self) -> [Bounded; 9] {
+    fn bounded(&self) -> [Bounded; 10] {
         let version = u64::from(self.service_version);
         let (oldest, current) = (ServiceVersion::OLDEST.0, ServiceVersion::CURRENT.0);
         let day_ms = 86_400_000;
@@ -422,6 +428,12 @@ impl Config {
                 day_ms,
             ),
             ("compare_interval_ms", self.compare_interval_ms, 0, day_ms),
+            (
+                "image_retention_ms",
+                self.image_retention_ms,
+                0,
+                30 * day_ms,
+            ),
             ("signals_interval_ms", self.signals_interval_ms, 0, day_ms),
             ("sim.transfer_ms", self.sim.transfer_ms, 0, day_ms),
             ("sim.erase_mib_per_s", self.sim.erase_mib_per_s, 1, 1 << 30),
@@ -461,6 +473,7 @@ impl Config {
         keys.take_some("storage_id", &mut self.storage_id);
         keys.take("transfer_timeout_ms", &mut self.transfer_timeout_ms);
         keys.take("compare_interval_ms", &mut self.compare_interval_ms);
+        keys.take("image_retention_ms", &mut self.image_retention_ms);
         keys.take("signals_interval_ms", &mut self.signals_interval_ms);
         keys.take("pmem_namespaces", &mut self.pmem_namespaces);
         keys.table("pmem", |keys| {
@@ -581,6 +594,7 @@ impl Sim {
         keys.take_some("state_file", &mut self.state_file);
         keys.take_some("story_file", &mut self.story_file);
         keys.take_some("disk_dir", &mut self.disk_dir);
+        keys.take_some("image_dir", &mut self.image_dir);
     }
 }
 

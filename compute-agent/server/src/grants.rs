@@ -12,7 +12,9 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
 use berth_domain::agent::Fence;
-use berth_domain::grant::{self, ConsoleGrant, Grant, KEYS_MAX, Presented, PresentedConsole};
+use berth_domain::grant::{
+    self, ConsoleGrant, Grant, ImageGrant, KEYS_MAX, Presented, PresentedConsole, PresentedImage,
+};
 use berth_domain::id::{ClusterId, TimeMs, VmUid};
 use berth_domain::name::HostName;
 use berth_domain::refusal::{Code, Refusal};
@@ -206,6 +208,36 @@ impl Grants {
             key_retired_at: signature.key_retired_at,
         })?;
         Ok(Some(granted.user))
+    }
+
+    /// Checks that a caller may have an image taken, fetched or sent, and returns what is granted.
+    /// `conductor` is absent where callers have no names, and where another agent calls.
+    ///
+    /// # Errors
+    ///
+    /// Why it may not.
+    pub(crate) fn check_image(
+        &self,
+        signed: Option<&v1::SignedGrant>,
+        conductor: Option<&str>,
+        wall: TimeMs,
+    ) -> Result<ImageGrant, Refusal> {
+        let Some(signature) = self.signature(signed, ImageGrant::PREFIX)? else {
+            // What is in an image is not known without one.
+            let message = "this agent does not know the keys of the cluster yet";
+            return Err(Refusal::new(Code::Unavailable, "AGENT_STARTING", message));
+        };
+        let granted = v1::ImageGrant::decode(signature.grant);
+        let granted = granted.map_err(|_| grant::invalid("it cannot be read"))?;
+        let granted = ImageGrant::try_from(granted);
+        let granted = granted.map_err(|why| grant::invalid(&why.to_string()))?;
+        granted.check(&PresentedImage {
+            cluster: signature.cluster,
+            conductor,
+            now: self.now(wall),
+            key_retired_at: signature.key_retired_at,
+        })?;
+        Ok(granted)
     }
 
     /// Returns the grant of a call, which is valid here; nothing where none is required.

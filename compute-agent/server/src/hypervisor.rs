@@ -22,6 +22,7 @@ use berth_process::{Faults, Keys};
 
 use crate::config::{Config, DriverKind, Valid, Virtualisation};
 use crate::error::Error;
+use crate::images::ImageStore;
 use crate::migration_tls;
 use crate::no_driver::{self, NoDriver};
 use crate::pmem::Memories;
@@ -164,6 +165,27 @@ pub(crate) fn volumes_dir(config: &Config) -> PathBuf {
         DriverKind::Sim | DriverKind::None => config.volumes.state_dir.join("guests"),
         DriverKind::Libvirt => config.libvirt.runtime_dir.join("volumes"),
     }
+}
+
+/// Returns the images of the cluster on this host; none where no directory is configured for them.
+pub(crate) fn images(config: &Config, valid: &Valid) -> Option<ImageStore> {
+    let directory = match config.driver {
+        DriverKind::Libvirt => Some(config.libvirt.image_dir.clone()),
+        DriverKind::Sim => config.sim.image_dir.clone(),
+        DriverKind::None => None,
+    };
+    let directory = directory?;
+    if config.driver == DriverKind::Sim
+        && let Err(error) = std::fs::create_dir_all(&directory)
+    {
+        let directory = directory.display();
+        tracing::warn!(%error, %directory, "the directory of images cannot be created");
+    }
+    let store = ImageStore::new(directory, valid.name.clone());
+    if let Err(refusal) = store.remove_parts() {
+        tracing::warn!(%refusal, "incomplete images are not removed");
+    }
+    Some(store)
 }
 
 /// Returns the driver; the simulated one listens from here on.

@@ -46,6 +46,7 @@ mod grants;
 mod guest_volumes;
 mod host_check;
 mod hypervisor;
+mod images;
 mod metrics;
 pub mod migration_tls;
 mod no_driver;

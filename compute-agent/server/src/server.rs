@@ -38,6 +38,8 @@ use crate::error::Error;
 use crate::grants::Grants;
 use crate::guest_volumes::{GuestVolumes, NoVolumes};
 use crate::host_check::{Checks, Sources, WatchdogState};
+use crate::images::collect::Collector;
+use crate::images::{ImageStore, Images};
 use crate::metrics::{Metrics, Watched};
 use crate::pmem::{self, Memories};
 use crate::reality::Messenger;
@@ -82,6 +84,8 @@ pub struct ComputeAgent {
     tls: Option<Tls>,
     grants: Grants,
     checks: Checks,
+    images: Option<ImageStore>,
+    image_retention: Duration,
     traces: Traces,
 }
 
@@ -145,6 +149,7 @@ impl ComputeAgent {
         let root = config.root.clone();
         let interval = Duration::from_millis(config.signals_interval_ms);
         let traces = config.traces.clone();
+        let image_retention = Duration::from_millis(config.image_retention_ms);
         let waking = move || wake(config, &valid, address);
         let woken = tokio::task::spawn_blocking(waking).await;
         let (
@@ -157,6 +162,7 @@ impl ComputeAgent {
             watchdog,
             (mut volumes, guest_volumes),
             checks,
+            images,
         ) = woken.map_err(|_| Error::Task("the start"))??;
         if let Some(volumes) = &mut volumes {
             volumes.listen()?;
@@ -183,6 +189,8 @@ impl ComputeAgent {
             tls,
             grants,
             checks,
+            images,
+            image_retention,
             traces,
         })
     }
@@ -276,6 +284,7 @@ impl ComputeAgent {
                 &stopping,
             )
         });
+        let scheduler = self.scheduler.clone();
         let registration = Registration {
             namespaces: looked,
             regions: volumes.as_ref().map(|volumes| volumes.regions.clone()),
@@ -300,6 +309,23 @@ impl ComputeAgent {
             self.grants.clone(),
             stopping.clone(),
         );
+        let retention = self.image_retention;
+        let collected = self.images.clone().filter(|_| !retention.is_zero());
+        let collecting = collected.map(|store| {
+            let collector = Collector {
+                store,
+                scheduler: scheduler.clone(),
+                retention,
+            };
+            tokio::spawn(collector.run(stopping.clone()))
+        });
+        let images = Images::new(
+            self.facts.clone(),
+            self.images,
+            self.grants.clone(),
+            scheduler.dialer().clone(),
+            stopping.clone(),
+        );
         let api = AgentApi {
             core,
             facts: self.facts.clone(),
@@ -310,6 +336,7 @@ impl ComputeAgent {
             grants: self.grants,
             checks: self.checks,
             consoles,
+            images,
         };
         let certificates = self.tls.clone();
         let certificates = certificates.map(|tls| tokio::spawn(tls.follow(stopping.clone())));
@@ -390,6 +417,11 @@ impl ComputeAgent {
         {
             tracing::error!("measuring memory failed");
         }
+        if let Some(collecting) = collecting
+            && collecting.await.is_err()
+        {
+            tracing::error!("deleting images failed");
+        }
         if let Some(volumes) = volumes {
             volumes.end().await;
         }
@@ -440,6 +472,7 @@ type Woken = (
     Option<Watchdog>,
     (Option<Managed>, GuestVolumes),
     Checks,
+    Option<ImageStore>,
 );
 
 /// Does what blocks at the start.
@@ -484,6 +517,7 @@ fn wake(config: Config, valid: &Valid, address: SocketAddr) -> Result<Woken, Err
         "connected to the hypervisor"
     );
     let advertise = config.listening.advertised(address);
+    let images = hypervisor::images(&config, valid);
     let sources = Sources::of(&config);
     let storage_id = config
         .storage_id
@@ -549,6 +583,7 @@ fn wake(config: Config, valid: &Valid, address: SocketAddr) -> Result<Woken, Err
         watchdog,
         (volumes, guest_volumes),
         checks,
+        images,
     ))
 }
 

@@ -21,14 +21,15 @@ use berth_proto::agent::v1::{
     CheckCanLiveMigrateSourceResponse, CheckHostRequest, CheckHostResponse, CopyDiskRequest,
     CopyDiskResponse, DestroyVmRequest, DestroyVmResponse, Domain, DropDisksRequest,
     DropDisksResponse, DropImageRequest, DropImageResponse, FetchDisksRequest, FetchDisksResponse,
-    FitLiveMigrationRequest, FitLiveMigrationResponse, ForceCompleteLiveMigrationRequest,
-    ForceCompleteLiveMigrationResponse, GetAgentInfoRequest, GetAgentInfoResponse,
-    GetDomainRequest, GetDomainResponse, GetTransferRequest, GetTransferResponse,
-    ListDomainsRequest, ListDomainsResponse, LiveMigrationRequest, LiveMigrationResponse,
-    MakeDisksRequest, MakeDisksResponse, PostLiveMigrationAtSourceRequest,
+    FetchImageRequest, FetchImageResponse, FitLiveMigrationRequest, FitLiveMigrationResponse,
+    ForceCompleteLiveMigrationRequest, ForceCompleteLiveMigrationResponse, GetAgentInfoRequest,
+    GetAgentInfoResponse, GetDomainRequest, GetDomainResponse, GetTransferRequest,
+    GetTransferResponse, ListDomainsRequest, ListDomainsResponse, LiveMigrationRequest,
+    LiveMigrationResponse, MakeDisksRequest, MakeDisksResponse, PostLiveMigrationAtSourceRequest,
     PostLiveMigrationAtSourceResponse, PreLiveMigrationRequest, PreLiveMigrationResponse,
-    PublishImageRequest, PublishImageResponse, ReadConsoleRequest, ReadConsoleResponse,
-    ReadDisksRequest, ReadDisksResponse, RollbackLiveMigrationAtDestinationRequest,
+    PublishImageRequest, PublishImageResponse, PutImageRequest, PutImageResponse,
+    ReadConsoleRequest, ReadConsoleResponse, ReadDisksRequest, ReadDisksResponse, ReadImageRequest,
+    ReadImageResponse, RollbackLiveMigrationAtDestinationRequest,
     RollbackLiveMigrationAtDestinationResponse, SettleVmRequest, SettleVmResponse, SpawnVmRequest,
     SpawnVmResponse, StartVmRequest, StartVmResponse, StopVmRequest, StopVmResponse,
     WaitTransferRequest, WaitTransferResponse,
@@ -48,6 +49,7 @@ use crate::disks::{self, Fetches, Readers};
 use crate::driver_call::{self, refusal};
 use crate::grants::Grants;
 use crate::host_check::{self, Checks};
+use crate::images::Images;
 use crate::no_driver;
 use crate::shell::Handle;
 
@@ -68,6 +70,7 @@ pub(crate) struct AgentApi {
     pub(crate) grants: Grants,
     pub(crate) checks: Checks,
     pub(crate) consoles: Consoles,
+    pub(crate) images: Images,
 }
 
 type Answered<T> = Result<Response<T>, Status>;
@@ -386,6 +389,32 @@ impl ComputeAgentService for AgentApi {
         let checked = self.checks.check(peers, timeout).await;
         let report = checked.map_err(|refusal| to_status(&refusal))?;
         Ok(Response::new((&report).into()))
+    }
+
+    async fn put_image(
+        &self,
+        request: Request<Streaming<PutImageRequest>>,
+    ) -> Answered<PutImageResponse> {
+        self.examine_driver()?;
+        Ok(Response::new(self.images.put(request).await?))
+    }
+
+    async fn fetch_image(
+        &self,
+        request: Request<FetchImageRequest>,
+    ) -> Answered<FetchImageResponse> {
+        self.examine_driver()?;
+        Ok(Response::new(self.images.fetch(request).await?))
+    }
+
+    type ReadImageStream = ReceiverStream<Result<ReadImageResponse, Status>>;
+
+    async fn read_image(
+        &self,
+        request: Request<ReadImageRequest>,
+    ) -> Answered<Self::ReadImageStream> {
+        self.examine_driver()?;
+        Ok(Response::new(self.images.read(request).await?))
     }
 
     type ReadConsoleStream = ReceiverStream<Result<ReadConsoleResponse, Status>>;

@@ -43,6 +43,8 @@ pub const SEARCHES: &[&str] = &[
 /// Whose clients send more than one message, for as long as they like.
 pub const CLIENT_STREAMS: &[&str] = &[
     "berth.agent.v1.ComputeAgentService/AttachConsole",
+    "berth.agent.v1.ComputeAgentService/PutImage",
+    "berth.conductor.v1.ConductorService/AddImage",
     "berth.conductor.v1.ConductorService/AttachConsole",
     "berth.raft.v1.RaftService/Exchange",
     "berth.raft.v1.RaftService/InstallSnapshot",

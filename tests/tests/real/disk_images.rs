@@ -507,9 +507,8 @@ pub(crate) fn qemu_does_not_look_into_a_raw_disk() {
     let mut file = File::create(image_dir.join("golden.qcow2")).unwrap();
     file.write_all(&attack.bytes).unwrap();
     file.set_len(DISK_BYTES).unwrap();
-    let operation = OperationId(Uuid::from_u128(1));
-    let raw = DiskFormat::Raw;
-    berth_driver::image::record::write(&image_dir, "golden.qcow2", raw, operation).unwrap();
+    let (raw, writer) = (DiskFormat::Raw, Uuid::from_u128(1));
+    berth_driver::image::record::write(&image_dir, "golden.qcow2", raw, writer).unwrap();
 
     let mut guest = super::driver::guest(1, &boot);
     guest.spec.disks = vec![Disk {

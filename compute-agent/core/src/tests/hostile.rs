@@ -46,7 +46,9 @@ fn reach(method: &str, rig: &Rig, guest: &Guest) -> Option<Reach> {
     let image = "new".to_owned();
     let call = match method {
         "GetAgentInfo" | "ListDomains" | "ReadConsole" | "AttachConsole" | "GetTransfer"
-        | "WaitTransfer" | "CheckHost" => return Some(Reach::Driver),
+        | "WaitTransfer" | "CheckHost" | "PutImage" | "FetchImage" | "ReadImage" => {
+            return Some(Reach::Driver);
+        }
         "ReadDisks" => return Some(Reach::Read),
         "SpawnVm" => guest.spawn_call(&h1, on()),
         "DestroyVm" => Call::DestroyVm,

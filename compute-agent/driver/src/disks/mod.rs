@@ -26,7 +26,7 @@ use berth_domain::agent::Side;
 use berth_domain::id::MigrationId;
 
 pub use read::DiskReader;
-pub use write::{DiskWriter, Hooks};
+pub use write::{DiskWriter, Hooks, free_space};
 
 use crate::error::Error;
 

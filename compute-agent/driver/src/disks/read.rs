@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::FileExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use berth_domain::id::{MigrationId, VmUid};
 use rustix::fs::{SeekFrom, seek};
@@ -16,6 +16,18 @@ struct Disk {
     path: PathBuf,
     file: File,
     size: DiskSize,
+}
+
+impl Disk {
+    fn new(path: &Path, file: File) -> Result<Self, Error> {
+        let known = file.metadata().map_err(|e| failed("read", path, &e))?;
+        let size = DiskSize {
+            length: known.len(),
+            allocated: data_bytes(&file, known.len()),
+        };
+        let path = path.to_owned();
+        Ok(Self { path, file, size })
+    }
 }
 
 /// The disks of a guest, open.
@@ -49,17 +61,23 @@ impl DiskReader {
                 }
                 failed("opened", path, &error)
             })?;
-            let known = file.metadata().map_err(|e| failed("read", path, &e))?;
-            let size = DiskSize {
-                length: known.len(),
-                allocated: data_bytes(&file, known.len()),
-            };
-            let path = path.clone();
-            Ok(Disk { path, file, size })
+            Disk::new(path, file)
         };
         let disks = place.files.iter().enumerate().map(open);
         Ok(Self {
             disks: disks.collect::<Result<_, Error>>()?,
+            ..Self::default()
+        })
+    }
+
+    /// Reads one file, which is open.
+    ///
+    /// # Errors
+    ///
+    /// When its length cannot be read.
+    pub fn of_file(path: &Path, file: File) -> Result<Self, Error> {
+        Ok(Self {
+            disks: vec![Disk::new(path, file)?],
             ..Self::default()
         })
     }

@@ -29,7 +29,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use berth_domain::vm::DiskFormat;
 use rustix::fs::OFlags;
@@ -44,15 +44,6 @@ const HEAD_MAX: u64 = qcow2::CLUSTER_MAX as u64;
 
 /// How much of a name in an image is shown.
 const SHOWN_MAX: usize = 80;
-
-/// Returns what QEMU calls a format.
-#[must_use]
-pub fn format_name(format: DiskFormat) -> &'static str {
-    match format {
-        DiskFormat::Qcow2 => "qcow2",
-        DiskFormat::Raw => "raw",
-    }
-}
 
 /// What a file is declared to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +93,7 @@ pub enum Source {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// It has another format.
-    #[error("it is declared {}, and it seems to be {}", format_name(*.declared), .seen.map_or("raw", Known::name))]
+    #[error("it is declared {}, and it seems to be {}", .declared.as_str(), .seen.map_or("raw", Known::name))]
     Format {
         /// The declared one.
         declared: DiskFormat,
@@ -164,6 +155,15 @@ impl Fault {
 /// [`Error::ImageRefused`] when it is not what it is declared to be; [`Error::Refused`] when it cannot be
 /// read.
 pub fn inspect(path: &Path, declared: &Declared<'_>) -> Result<(), Error> {
+    virtual_bytes(path, declared).map(|_| ())
+}
+
+/// Inspects a file, and returns the size of the disk in it.
+///
+/// # Errors
+///
+/// As [`inspect`].
+pub fn virtual_bytes(path: &Path, declared: &Declared<'_>) -> Result<u64, Error> {
     let (head, length) = read_head(path)?;
     check(&head, length, declared).map_err(|fault| refused(path, &fault.to_string(), fault.hint()))
 }
@@ -177,12 +177,12 @@ pub(crate) fn refused(path: &Path, why: &str, hint: String) -> Error {
 }
 
 /// Checks the first bytes of a file and its length against what is declared: all of its bytes, or at least
-/// those of the longest header.
+/// those of the longest header. Returns the size of the disk in it.
 ///
 /// # Errors
 ///
 /// In what it differs.
-pub fn check(head: &[u8], length: u64, declared: &Declared<'_>) -> Result<(), Fault> {
+pub fn check(head: &[u8], length: u64, declared: &Declared<'_>) -> Result<u64, Fault> {
     let seen = recognize(head);
     let format = Fault::Format {
         declared: declared.format,
@@ -204,7 +204,8 @@ pub fn check(head: &[u8], length: u64, declared: &Declared<'_>) -> Result<(), Fa
             header.virtual_bytes
         }
     };
-    check_size(virtual_bytes, declared.size)
+    check_size(virtual_bytes, declared.size)?;
+    Ok(virtual_bytes)
 }
 
 fn check_base(seen: Option<&Backing>, declared: &Base<'_>) -> Result<(), Fault> {
@@ -212,7 +213,7 @@ fn check_base(seen: Option<&Backing>, declared: &Base<'_>) -> Result<(), Fault> 
         (None, Base::None) | (Some(_), Base::Replaced) => true,
         (Some(backing), Base::File(path, format)) => {
             backing.name == path.as_os_str().as_bytes()
-                && backing.format.as_deref() == Some(format_name(*format).as_bytes())
+                && backing.format.as_deref() == Some(format.as_str().as_bytes())
         }
         (Some(_), Base::None) | (None, Base::File(..) | Base::Replaced) => false,
     };
@@ -223,7 +224,7 @@ fn check_base(seen: Option<&Backing>, declared: &Base<'_>) -> Result<(), Fault> 
         seen: seen.map_or_else(|| "no file".to_owned(), describe),
         declared: match declared {
             Base::None => "none".to_owned(),
-            Base::File(path, format) => format!("{} ({})", path.display(), format_name(*format)),
+            Base::File(path, format) => format!("{} ({})", path.display(), format.as_str()),
             Base::Replaced => "the image of its disk".to_owned(),
         },
     })
@@ -282,10 +283,4 @@ fn open(path: &Path) -> std::io::Result<File> {
     #[expect(clippy::cast_possible_wrap, reason = "bits, not a number")]
     let flags = OFlags::NONBLOCK.bits() as i32;
     OpenOptions::new().read(true).custom_flags(flags).open(path)
-}
-
-/// The file of a published image, in the directory of images.
-#[must_use]
-pub(crate) fn record_of(image_dir: &Path, name: &str) -> PathBuf {
-    image_dir.join(record::DIRECTORY).join(name)
 }

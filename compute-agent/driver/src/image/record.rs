@@ -13,16 +13,21 @@
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use berth_domain::id::OperationId;
 use berth_domain::vm::DiskFormat;
+use uuid::Uuid;
 
-use super::{format_name, record_of};
 use crate::error::Error;
 
 /// Where they are. No image of a user's has such a name: theirs do not begin with a dot.
 pub(super) const DIRECTORY: &str = ".formats";
+
+/// Returns the file with the record of an image.
+#[must_use]
+pub fn path(image_dir: &Path, name: &str) -> PathBuf {
+    image_dir.join(DIRECTORY).join(name)
+}
 
 /// Returns the format in which Berth wrote an image; nothing for one that it did not write.
 ///
@@ -30,7 +35,7 @@ pub(super) const DIRECTORY: &str = ".formats";
 ///
 /// When the record cannot be read.
 pub fn read(image_dir: &Path, name: &str) -> Result<Option<DiskFormat>, Error> {
-    let file = record_of(image_dir, name);
+    let file = path(image_dir, name);
     let text = match fs::read_to_string(&file) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -40,7 +45,7 @@ pub fn read(image_dir: &Path, name: &str) -> Result<Option<DiskFormat>, Error> {
         }
     };
     let formats = [DiskFormat::Qcow2, DiskFormat::Raw];
-    let format = formats.into_iter().find(|f| text.trim() == format_name(*f));
+    let format = formats.into_iter().find(|f| text.trim() == f.as_str());
     match format {
         Some(format) => Ok(Some(format)),
         None => Err(super::refused(
@@ -51,24 +56,20 @@ pub fn read(image_dir: &Path, name: &str) -> Result<Option<DiskFormat>, Error> {
     }
 }
 
-/// Records the format in which an operation wrote an image, on stable storage.
+/// Records the format in which an image was written, on stable storage. `writer` names what writes it, as an
+/// operation: no two of them write at a time.
 ///
 /// # Errors
 ///
 /// When it cannot be written.
-pub fn write(
-    image_dir: &Path,
-    name: &str,
-    format: DiskFormat,
-    operation: OperationId,
-) -> Result<(), Error> {
+pub fn write(image_dir: &Path, name: &str, format: DiskFormat, writer: Uuid) -> Result<(), Error> {
     let directory = image_dir.join(DIRECTORY);
     // The directory may be shared with other hosts, which publish other images.
-    let aside = directory.join(format!(".{operation}"));
+    let aside = directory.join(format!(".{writer}"));
     let file = directory.join(name);
     let written = fs::create_dir_all(&directory).and_then(|()| {
         let mut new = File::create(&aside)?;
-        writeln!(new, "{}", format_name(format))?;
+        writeln!(new, "{}", format.as_str())?;
         new.sync_all()?;
         fs::rename(&aside, &file)?;
         File::open(&directory)?.sync_all()

@@ -9,7 +9,6 @@ use std::path::Path;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use berth_domain::id::OperationId;
 use proptest::prelude::*;
 use uuid::Uuid;
 
@@ -42,7 +41,7 @@ fn raw(source: Source) -> Declared<'static> {
 }
 
 fn checked(bytes: &[u8], declared: &Declared<'_>) -> Result<(), Fault> {
-    check(bytes, bytes.len() as u64, declared)
+    check(bytes, bytes.len() as u64, declared).map(|_| ())
 }
 
 /// Whatever Berth declares, no attack is opened as qcow2; and Berth's own raw image is never anything else.
@@ -174,12 +173,12 @@ fn what_is_no_file_is_refused_at_once() {
 #[test]
 fn formats_are_recorded_and_replaced() {
     let directory = tempfile::tempdir().unwrap();
-    let (images, operation) = (directory.path(), OperationId(Uuid::nil()));
+    let (images, writer) = (directory.path(), Uuid::nil());
     assert_eq!(record::read(images, "golden.qcow2"), Ok(None));
     let longest = "x".repeat(255);
     for name in ["golden.qcow2", &longest] {
         for format in [DiskFormat::Raw, DiskFormat::Qcow2] {
-            record::write(images, name, format, operation).unwrap();
+            record::write(images, name, format, writer).unwrap();
             assert_eq!(record::read(images, name), Ok(Some(format)));
         }
     }

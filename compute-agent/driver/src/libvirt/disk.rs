@@ -20,7 +20,7 @@ use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use super::inspect;
 use crate::domain::DomainSpec;
 use crate::error::Error;
-use crate::image::{Size, format_name};
+use crate::image::Size;
 use crate::seed;
 use crate::xml::Settings;
 
@@ -228,7 +228,7 @@ fn make_disk(disk: &Disk, file: &Path, settings: &Settings, qemu_img: &Path) -> 
     command.args(["create", "-q", "-f", "qcow2"]);
     if let Some(image) = &disk.image {
         // The size is given, so that there is no need to open the image (-u).
-        command.args(["-u", "-F", format_name(disk.format), "-b"]);
+        command.args(["-u", "-F", disk.format.as_str(), "-b"]);
         command.arg(settings.image(image)?);
     }
     command.arg(file).arg(disk.size_bytes().to_string());

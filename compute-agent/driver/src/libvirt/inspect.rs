@@ -14,7 +14,7 @@ use berth_domain::vm::{Disk, DiskFormat};
 
 use crate::domain::DomainSpec;
 use crate::error::Error;
-use crate::image::{self, Base, Declared, Size, Source, format_name, inspect, record};
+use crate::image::{self, Base, Declared, Size, Source, inspect, record};
 use crate::xml::Settings;
 
 /// Inspects the image of a disk, if it has one.
@@ -27,9 +27,9 @@ pub(super) fn image(disk: &Disk, size: Size, settings: &Settings) -> Result<(), 
     if let Some(recorded) = recorded
         && recorded != disk.format
     {
-        let (is, declared) = (format_name(recorded), format_name(disk.format));
+        let (is, declared) = (recorded.as_str(), disk.format.as_str());
         let why = format!("Berth wrote it as {is}, and it is declared {declared}");
-        let record = image::record_of(&settings.image_dir, name);
+        let record = record::path(&settings.image_dir, name);
         let hint = format!(
             "use it for a disk of format {is}, as in `--disk {name}:GIB:{is}`; if it was replaced by \
              another file since, delete {}",
@@ -68,7 +68,7 @@ pub(super) fn layer(file: &Path, disk: &Disk, settings: &Settings) -> Result<(),
         let hint = match &image {
             Some(image) => format!(
                 "{remedy}; if its image was moved there, run `qemu-img rebase -u -f qcow2 -F {} -b {} {}`",
-                format_name(disk.format),
+                disk.format.as_str(),
                 image.display(),
                 file.display()
             ),

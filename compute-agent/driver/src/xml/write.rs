@@ -17,7 +17,6 @@ use super::nvdimm::Place;
 use super::{hostdev, metadata, nvdimm};
 use crate::domain::{DomainSpec, VolumeDevice};
 use crate::error::Error;
-use crate::image::format_name;
 
 /// Pages up to this size are the kernel's ordinary ones and need no backing by huge pages.
 const SMALL_PAGE_KIB_MAX: u64 = 64;
@@ -384,7 +383,7 @@ fn disk(guest: &DomainSpec, index: usize, settings: &Settings) -> Result<Node, E
     let base = match &disk.image {
         Some(image) => Node::new("backingStore")
             .with("type", "file")
-            .child(Node::new("format").with("type", format_name(disk.format)))
+            .child(Node::new("format").with("type", disk.format.as_str()))
             .child(Node::new("source").with("file", settings.image(image)?.display()))
             .child(no_base()),
         None => no_base(),

@@ -35,7 +35,7 @@ fn the_sample_holds_every_default() {
             let count = lines
                 .filter(|line| begins.iter().any(|b| line.starts_with(b)))
                 .count();
-            let expected = if matches!(key, "listen" | "advertise" | "tls") {
+            let expected = if matches!(key, "listen" | "advertise" | "tls" | "image_dir") {
                 2
             } else {
                 1

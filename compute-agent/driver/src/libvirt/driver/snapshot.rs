@@ -24,7 +24,7 @@ use berth_domain::vm::{Disk, DiskFormat};
 use super::LibvirtDriver;
 use crate::domain::{DomainSpec, Draft};
 use crate::error::Error;
-use crate::image::{Size, format_name, record};
+use crate::image::{Size, record};
 use crate::libvirt::disk::{Limits, run};
 use crate::libvirt::error::error_of;
 use crate::libvirt::{Domain, XmlView, inspect};
@@ -92,14 +92,14 @@ impl LibvirtDriver {
     fn convert(&self, source: &Path, disk: &Disk, path: &Path) -> Result<(), Error> {
         let mut command = Command::new(&self.config.qemu_img);
         command.args(["convert", "-q", "-f", "qcow2", "-O"]);
-        command.arg(format_name(disk.format)).arg(source).arg(path);
+        command.arg(disk.format.as_str()).arg(source).arg(path);
         run(command, COPY_LIMITS)
     }
 }
 
 /// Has QEMU copy a disk of a guest that runs.
 fn copy_live(domain: &Domain, target: &str, disk: &Disk, path: &Path) -> Result<(), Error> {
-    let xml = xml::copy_destination(path, format_name(disk.format));
+    let xml = xml::copy_destination(path, disk.format.as_str());
     domain
         .begin_block_copy(target, &xml)
         .map_err(|e| error_of(&e))?;
@@ -144,7 +144,7 @@ pub(super) fn publish(draft: &Draft, settings: &Settings) -> Result<(), Error> {
     }
     inspect::draft(&path, format, Size::Any)?;
     // Before anything can use the image. No other operation makes one of this name meanwhile.
-    record::write(&settings.image_dir, &draft.image, format, draft.operation)?;
+    record::write(&settings.image_dir, &draft.image, format, draft.operation.0)?;
     // A link, because a rename would replace what has the name.
     match std::fs::hard_link(&path, &image) {
         Ok(()) => {}
@@ -172,7 +172,7 @@ pub(super) fn discard(draft: &Draft, settings: &Settings) -> Result<bool, Error>
 /// The name states owner and format, and is none that a user can choose: those do not begin with a
 /// dot.
 fn draft_file(draft: &Draft, format: DiskFormat, settings: &Settings) -> PathBuf {
-    let (operation, format) = (draft.operation, format_name(format));
+    let (operation, format) = (draft.operation, format.as_str());
     settings
         .image_dir
         .join(format!(".{operation}.{format}.draft"))

@@ -17,7 +17,6 @@ use super::LibvirtDriver;
 use crate::disks::{self, DiskReader, DiskWriter, Hooks, Place};
 use crate::domain::DomainSpec;
 use crate::error::Error;
-use crate::image::format_name;
 use crate::libvirt::disk::{HEADER_LIMITS, run};
 use crate::libvirt::inspect;
 
@@ -75,7 +74,7 @@ impl LibvirtDriver {
             for (file, disk) in files.iter().zip(&disks) {
                 inspect::fetched(file, disk)?;
                 if let Some(image) = &disk.image {
-                    let format = format_name(disk.format);
+                    let format = disk.format.as_str();
                     rebase(&qemu_img, file, &settings.image(image)?, format)?;
                 }
                 inspect::layer(file, disk, &settings)?;
