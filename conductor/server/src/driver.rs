@@ -17,6 +17,7 @@ use tokio::sync::Semaphore;
 
 use crate::agents::Agents;
 use crate::fence::FenceCommand;
+use crate::image;
 use crate::metrics::{Answer, Metrics};
 use crate::phases::Phases;
 use crate::scheduler::{Begun, Scheduler};
@@ -92,6 +93,10 @@ pub(crate) async fn drive(tools: Tools, begun: Begun, requested_at: Option<Insta
             }
             Effect::Watch(watch) => watch_transfer(&tools, &watch, &mut phases).await,
             Effect::Commit(_) | Effect::ScheduleNext { .. } | Effect::Refresh | Effect::Call(_) => {
+                if let Some(refused) = fetch_images(&tools, &mut saga, &effect).await {
+                    event = refused;
+                    continue;
+                }
                 // Copying disks may take hours and takes no permit from other calls.
                 let fetches = fetches(&effect);
                 let begun = Instant::now();
@@ -148,6 +153,30 @@ impl Drop for Granted<'_> {
     fn drop(&mut self) {
         self.0.scheduler.grants().forget(self.1, self.2);
     }
+}
+
+/// Has the host of a call fetch the images that its guest is made from. Returns what comes of the call where
+/// it is not to be made: it has no effect then. May take hours, and takes no permit from other calls.
+async fn fetch_images(tools: &Tools, saga: &mut Saga, effect: &Effect) -> Option<Event> {
+    let Effect::Call(call) = effect else {
+        return None;
+    };
+    let images = image::needs(&call.call);
+    if images.is_empty() {
+        return None;
+    }
+    let failure = tokio::select! {
+        fetched = image::ensure(tools, call, &images) => fetched.err()?,
+        () = cancelled(&tools.scheduler, saga.operation()) => {
+            saga.step(Event::CancelRequested);
+            let id = saga.operation().id;
+            let message = format!("operation {id} was cancelled while an image was fetched");
+            Failure::Refused(Refusal::new(Code::Cancelled, "OPERATION_CANCELLED", message))
+        }
+    };
+    let (host, about) = (&call.host, call.call.method());
+    tracing::info!(operation = %call.fence.operation, %host, call = about, ?failure, "images are missing");
+    Some(Event::Answered(Err(failure)))
 }
 
 /// Returns whether an effect has an agent fetch disks.

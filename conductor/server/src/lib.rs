@@ -39,6 +39,7 @@ mod fence;
 pub mod flags;
 mod grants;
 mod host_check;
+mod image;
 mod metrics;
 mod migration;
 mod phases;

@@ -87,6 +87,7 @@ macro_rules! read {
     };
 }
 
+pub(crate) mod images;
 mod moves;
 mod power;
 

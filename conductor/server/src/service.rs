@@ -12,16 +12,16 @@ use berth_domain::version::Feature;
 use berth_process::access;
 use berth_proto::conductor::v1::conductor_service_server::ConductorService;
 use berth_proto::conductor::v1::{
-    AbortMigrationRequest, AbortMigrationResponse, AttachConsoleRequest, CheckHostsRequest,
-    CheckHostsResponse, ConfirmResizeRequest, ConfirmResizeResponse, CreateVmRequest,
-    CreateVmResponse, DeleteVmRequest, DeleteVmResponse, DrainHostRequest, EvacuateVmRequest,
-    EvacuateVmResponse, FenceHostRequest, FenceHostResponse, ForceCompleteMigrationRequest,
-    ForceCompleteMigrationResponse, GetServiceInfoRequest, GetServiceInfoResponse,
-    MigrateVmRequest, MigrateVmResponse, ReadConsoleRequest, RebootVmRequest, RebootVmResponse,
-    RebuildVmRequest, RebuildVmResponse, ResizeVmRequest, ResizeVmResponse, RevertResizeRequest,
-    RevertResizeResponse, ShelveVmRequest, ShelveVmResponse, SnapshotVmRequest, SnapshotVmResponse,
-    StartVmRequest, StartVmResponse, StopVmRequest, StopVmResponse, UnshelveVmRequest,
-    UnshelveVmResponse, WatchMigrationRequest,
+    AbortMigrationRequest, AbortMigrationResponse, AddImageRequest, AddImageResponse,
+    AttachConsoleRequest, CheckHostsRequest, CheckHostsResponse, ConfirmResizeRequest,
+    ConfirmResizeResponse, CopyImageRequest, CreateVmRequest, CreateVmResponse, DeleteVmRequest,
+    DeleteVmResponse, DrainHostRequest, EvacuateVmRequest, EvacuateVmResponse, FenceHostRequest,
+    FenceHostResponse, ForceCompleteMigrationRequest, ForceCompleteMigrationResponse,
+    GetServiceInfoRequest, GetServiceInfoResponse, MigrateVmRequest, MigrateVmResponse,
+    ReadConsoleRequest, RebootVmRequest, RebootVmResponse, RebuildVmRequest, RebuildVmResponse,
+    ResizeVmRequest, ResizeVmResponse, RevertResizeRequest, RevertResizeResponse, ShelveVmRequest,
+    ShelveVmResponse, SnapshotVmRequest, SnapshotVmResponse, StartVmRequest, StartVmResponse,
+    StopVmRequest, StopVmResponse, UnshelveVmRequest, UnshelveVmResponse, WatchMigrationRequest,
 };
 use berth_proto::convert::{ResourceName as _, field};
 use berth_proto::scheduler::v1::{
@@ -36,6 +36,7 @@ use tonic::{Request, Response, Status, Streaming};
 use crate::console::{self, Console};
 use crate::driver::Tools;
 use crate::host_check::Checks;
+use crate::image::{self, Copies};
 use crate::migration::{self, Watch};
 use crate::scheduler::Begun;
 use crate::supervisor::Handle;
@@ -183,6 +184,26 @@ impl ConductorService for ConductorApi {
         let begun = api.begin(async move { scheduler.begin_delete(command).await });
         let operation = Some(begun.await?);
         Ok(Response::new(DeleteVmResponse { operation }))
+    }
+
+    async fn add_image(
+        &self,
+        request: Request<Streaming<AddImageRequest>>,
+    ) -> Result<Response<AddImageResponse>, Status> {
+        let api = self.for_user(&request);
+        let image = Some(image::add(api.tools, request.into_inner()).await?);
+        Ok(Response::new(AddImageResponse { image }))
+    }
+
+    type CopyImageStream = Copies;
+
+    async fn copy_image(
+        &self,
+        request: Request<CopyImageRequest>,
+    ) -> Result<Response<Self::CopyImageStream>, Status> {
+        let api = self.for_user(&request);
+        let copies = image::copy(api.tools, request.into_inner(), self.stopping.clone());
+        Ok(Response::new(copies.await?))
     }
 
     async fn fence_host(

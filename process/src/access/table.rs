@@ -71,6 +71,9 @@ pub(super) const TABLE: &[Row] = &[
             ("ReadDisks", A),
             // It connects to other hosts: for those who change something, through a conductor.
             ("CheckHost", C),
+            ("PutImage", C),
+            ("FetchImage", C),
+            ("ReadImage", A),
         ],
     ),
     (
@@ -144,6 +147,8 @@ pub(super) const TABLE: &[Row] = &[
             ("AbortMigration", O),
             ("ForceCompleteMigration", O),
             ("CheckHosts", O),
+            ("AddImage", O),
+            ("CopyImage", O),
         ],
     ),
     (
@@ -170,6 +175,21 @@ pub(super) const TABLE: &[Row] = &[
             ("UncordonHost", O),
             ("WriteOffPmem", O),
             ("RemoveHost", O),
+        ],
+    ),
+    (
+        "berth.image.v1.ImageService",
+        &[
+            // A conductor adds images for operators, and ends what it could not complete.
+            ("CreateImage", C),
+            ("CompleteImage", C),
+            ("GetImage", C | O | R),
+            ("ListImages", C | O | R),
+            ("SetImageCopy", C),
+            ("DeleteImage", C | O),
+            ("GrantImage", C),
+            // An agent deletes what it returns.
+            ("FindUnusedImageFiles", A),
         ],
     ),
     (

@@ -16,8 +16,9 @@ use berth_proto::conductor::v1::conductor_service_server::{
     ConductorService, ConductorServiceServer,
 };
 use berth_proto::conductor::v1::{
-    AbortMigrationRequest, AbortMigrationResponse, AttachConsoleRequest, AttachConsoleResponse,
-    CheckHostsRequest, CheckHostsResponse, ConfirmResizeRequest, ConfirmResizeResponse,
+    AbortMigrationRequest, AbortMigrationResponse, AddImageRequest, AddImageResponse,
+    AttachConsoleRequest, AttachConsoleResponse, CheckHostsRequest, CheckHostsResponse,
+    ConfirmResizeRequest, ConfirmResizeResponse, CopyImageRequest, CopyImageResponse,
     CreateVmRequest, CreateVmResponse, DeleteVmRequest, DeleteVmResponse, DrainHostRequest,
     DrainHostResponse, EvacuateVmRequest, EvacuateVmResponse, FenceHostRequest, FenceHostResponse,
     ForceCompleteMigrationRequest, ForceCompleteMigrationResponse, GetServiceInfoRequest,
@@ -194,6 +195,22 @@ impl ConductorService for Service {
         &self,
         _: Request<Streaming<AttachConsoleRequest>>,
     ) -> Result<Response<Self::AttachConsoleStream>, Status> {
+        Err(Status::unimplemented("not served here"))
+    }
+
+    async fn add_image(
+        &self,
+        _: Request<Streaming<AddImageRequest>>,
+    ) -> Result<Response<AddImageResponse>, Status> {
+        Err(Status::unimplemented("not served here"))
+    }
+
+    type CopyImageStream = Pin<Box<dyn Stream<Item = Result<CopyImageResponse, Status>> + Send>>;
+
+    async fn copy_image(
+        &self,
+        _: Request<CopyImageRequest>,
+    ) -> Result<Response<Self::CopyImageStream>, Status> {
         Err(Status::unimplemented("not served here"))
     }
 
