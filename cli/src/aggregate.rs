@@ -185,7 +185,7 @@ async fn list(session: &Session, selection: &Selection) -> anyhow::Result<()> {
             (usual, wide)
         })
         .collect();
-    output::list(&COLUMNS, rows, "there is no aggregate")
+    output::list(&COLUMNS, rows, selection.none("there is no aggregate"))
 }
 
 fn show(session: &Session, wire: Option<Wire>) -> anyhow::Result<()> {

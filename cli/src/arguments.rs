@@ -25,6 +25,7 @@ pub use self::disk::DiskArgument;
 pub use self::escape_key::EscapeKey;
 pub use self::first_boot::FirstBoot;
 pub use self::history::HistoryPart;
+pub use self::image::{Image, ImageAdd, ImageFormat};
 pub use self::log_level::{LogLevel, Programs};
 pub use self::metadata::{MetadataOptions, NewMetadata};
 pub use self::moves::{DrainOptions, HostMoves, Moves};
@@ -59,6 +60,7 @@ mod escape_key;
 mod first_boot;
 mod help;
 mod history;
+mod image;
 mod log_level;
 mod metadata;
 mod moves;
@@ -237,6 +239,9 @@ pub enum Command {
     /// Create, show and delete aliases of PCI functions
     #[command(subcommand)]
     PciAlias(PciAlias),
+    /// Add, copy, show and remove disk images
+    #[command(subcommand)]
+    Image(Image),
     /// Create, move, show, stop and delete virtual machines
     #[command(subcommand)]
     Vm(Vm),
@@ -358,8 +363,8 @@ pub enum ThreadRules {
 pub enum Host {
     /// List hosts with their free resources
     #[command(after_help = "\
-Cordoned hosts with libvirt:
-  berth host list --filter 'host.cordoned = true AND host.report.driver = libvirt'")]
+Cordoned hosts that report:
+  berth host list --filter 'host.cordoned = true AND host.liveness = UP'")]
     List {
         /// Show the measured memory of the hosts instead
         #[arg(long, conflicts_with_all = ["filter", "limit"])]
@@ -709,19 +714,19 @@ pub struct VmCreate {
     /// Name of the flavor
     #[arg(long)]
     pub flavor: String,
-    /// Kernel to boot, a file in the hosts' image directory
+    /// Kernel to boot: an image, or a file in the hosts' image directory
     #[arg(long)]
     pub kernel: Option<String>,
-    /// Initial RAM disk, if the kernel needs one, a file in the hosts' image directory
+    /// Initial RAM disk, if the kernel needs one: an image, or a file in the hosts' image directory
     #[arg(long, requires = "kernel")]
     pub initrd: Option<String>,
     /// Command line of the kernel
     #[arg(long, default_value = "console=ttyS0", requires = "kernel")]
     pub cmdline: String,
-    /// Disk from an image in the hosts' image directory, its size, and the image's format (repeatable)
+    /// Disk from an image or a file in the hosts' image directory, its size, and the format (repeatable)
     ///
-    /// The default format is qcow2 for an image that ends with .qcow2, else raw. A host refuses an
-    /// image that has another one.
+    /// The default format is that of the image. For a file of the hosts it is qcow2 if its name ends with
+    /// .qcow2, else raw. A host refuses a file that has another one.
     #[arg(long = "disk", value_name = "IMAGE:GIB[:qcow2|raw]", value_parser = disk::read)]
     pub disks: Vec<DiskArgument>,
     /// Network interface on a bridge of the host (repeatable)

@@ -118,7 +118,7 @@ fn clock(ms: u64) -> String {
 }
 
 /// Returns an amount with three digits and its unit.
-fn bytes(amount: u64) -> String {
+pub(crate) fn bytes(amount: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = amount as f64;
     let mut unit = 0;

@@ -245,6 +245,7 @@ impl Cluster {
         config.cpu_shared_set = Some("0,4".parse().expect("a CPU list"));
         config.sim.transfer_ms = transfer_ms;
         config.sim.state_file = Some(folder.join(format!("{name}.json")));
+        config.sim.image_dir = Some(folder.join(format!("{name}-images")));
         let agent = ComputeAgent::start(config).await;
         let agent = agent.with_context(|| format!("failed to start the agent of {name}"))?;
         let part = run(&format!("agent of {name}"), |stop| async move {

@@ -11,6 +11,7 @@ use berth_proto::scheduler::v1::{
 use berth_proto::types::v1 as wire;
 
 use crate::arguments::Flavor as Verb;
+use crate::arguments::Selection;
 use crate::output::Columns;
 use crate::selection::Selector;
 use crate::session::{Session, creator, request_id, resource};
@@ -70,7 +71,7 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
                 .into_iter()
                 .map(TryInto::try_into)
                 .collect::<Result<Vec<Flavor>, _>>()?;
-            list(session, &flavors)
+            list(session, &flavors, &selection)
         }
         Verb::Show { flavor } => {
             let request = GetFlavorRequest {
@@ -109,7 +110,7 @@ async fn warn_of_missing_aliases(session: &Session, flavor: &Flavor) {
     }
 }
 
-fn list(session: &Session, flavors: &[Flavor]) -> anyhow::Result<()> {
+fn list(session: &Session, flavors: &[Flavor], selection: &Selection) -> anyhow::Result<()> {
     if session.for_programs() {
         return output::value(&flavors);
     }
@@ -127,7 +128,7 @@ fn list(session: &Session, flavors: &[Flavor]) -> anyhow::Result<()> {
             (usual, wide)
         })
         .collect();
-    output::list(&COLUMNS, rows, "there is no flavor")
+    output::list(&COLUMNS, rows, selection.none("there is no flavor"))
 }
 
 fn show(session: &Session, flavor: &Flavor) -> anyhow::Result<()> {

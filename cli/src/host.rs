@@ -233,7 +233,7 @@ async fn list(session: &Session, selection: &Selection) -> anyhow::Result<()> {
             (usual, wide)
         })
         .collect();
-    output::list(&COLUMNS, rows, "no host has registered")
+    output::list(&COLUMNS, rows, selection.none("no host has registered"))
 }
 
 /// Returns `free of capacity` of one class.

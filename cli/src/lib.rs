@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`arguments`] | the command line |
 //! | [`session`] | where the scheduler and the conductor are |
-//! | `host`, `flavor`, `pci_alias`, `vm`, `migration`, `operation`, `server_group`, `aggregate`, `policy`, `cluster`, `volume` | one noun each |
+//! | `host`, `flavor`, `image`, `pci_alias`, `vm`, `migration`, `operation`, `server_group`, `aggregate`, `policy`, `cluster`, `volume` | one noun each |
 //! | `provider`, `class`, `traits` (traits), `candidates` | the nouns of counted placement |
 //! | [`stale`], [`reading`] | reads that one scheduler answers alone, and which commands make them |
 //! | [`files`], [`offline`] | backups and support bundles that are read instead of schedulers |
@@ -57,6 +57,7 @@ pub mod fit;
 pub mod flavor;
 pub mod history;
 pub mod host;
+pub mod image;
 pub mod log_level;
 pub mod memory;
 pub mod migration;
@@ -199,6 +200,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
     match arguments.command {
         Command::Host(command) => host::run(&session, command).await,
         Command::Flavor(command) => flavor::run(&session, command).await,
+        Command::Image(command) => image::run(&session, command).await,
         Command::PciAlias(command) => pci_alias::run(&session, command).await,
         Command::Vm(command) => vm::run(&session, command).await,
         Command::Migration(command) => migration::run(&session, command).await,

@@ -230,7 +230,7 @@ async fn list(session: &Session, vm: Option<&str>, selection: &Selection) -> any
             (usual, [ended, m.operation.to_string()])
         })
         .collect();
-    output::list(&COLUMNS, rows, "nothing has been migrated")
+    output::list(&COLUMNS, rows, selection.none("nothing has been migrated"))
 }
 
 /// Returns one migration.

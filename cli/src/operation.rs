@@ -143,7 +143,7 @@ async fn list(session: &Session, running: bool, selection: &Selection) -> anyhow
             (usual, wide)
         })
         .collect();
-    output::list(&COLUMNS, rows, "there is no operation")
+    output::list(&COLUMNS, rows, selection.none("there is no operation"))
 }
 
 fn show(session: &Session, operation: &Operation) -> anyhow::Result<()> {

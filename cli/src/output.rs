@@ -183,9 +183,16 @@ pub fn can_redraw() -> bool {
 
 /// Draws the last line of the terminal again; empty, it erases the line.
 pub fn redraw(line: &str) {
+    // A line that is broken is erased in part only. The last column is left, where some terminals break it.
+    let size = ratatui::crossterm::terminal::size().ok();
+    let columns = size
+        .map(|(columns, _)| usize::from(columns))
+        .filter(|columns| *columns > 0);
+    let max = columns.map_or(usize::MAX, |columns| columns - 1);
+    let line: String = escape(line).chars().take(max).collect();
     let mut err = io::stderr().lock();
     // A failed write to the terminal loses nothing.
-    let _ = write!(err, "\r\x1b[2K{}", escape(line)).and_then(|()| err.flush());
+    let _ = write!(err, "\r\x1b[2K{line}").and_then(|()| err.flush());
 }
 
 /// Returns a sentence that reports whether a resource was created or existed before.

@@ -4,7 +4,7 @@
 
 use crate::arguments::{
     Aggregate, Audit, AvailabilityZone, Class, Cluster, ClusterRecovery, Command, Cpu, Flavor,
-    Host, Migration, Operation, PciAlias, Policy, Provider, ServerGroup, Trait, Upgrade, Vm,
+    Host, Image, Migration, Operation, PciAlias, Policy, Provider, ServerGroup, Trait, Upgrade, Vm,
     Volume,
 };
 use crate::stale::Reading;
@@ -35,6 +35,7 @@ fn shows_what_is(command: &Command) -> bool {
             )
         }
         Command::Flavor(verb) => matches!(verb, Flavor::List(_) | Flavor::Show { .. }),
+        Command::Image(verb) => matches!(verb, Image::List | Image::Show { .. }),
         Command::PciAlias(verb) => matches!(verb, PciAlias::List | PciAlias::Show { .. }),
         Command::Migration(verb) => matches!(verb, Migration::List { .. } | Migration::Show { .. }),
         Command::Aggregate(verb) => matches!(verb, Aggregate::List(_) | Aggregate::Show { .. }),

@@ -14,6 +14,7 @@ const LISTS: &[(&str, &str)] = &[
     ("CLASS_NOT_FOUND", "class list"),
     ("FLAVOR_NOT_FOUND", "flavor list"),
     ("HOST_NOT_FOUND", "host list"),
+    ("IMAGE_NOT_FOUND", "image list"),
     ("MEMBER_NOT_FOUND", "cluster status"),
     ("MIGRATION_NOT_FOUND", "migration list"),
     ("OPERATION_NOT_FOUND", "operation list"),

@@ -112,7 +112,7 @@ async fn list(session: &Session, selection: &Selection) -> anyhow::Result<()> {
             (usual, [project, creator(&group.ownership)])
         })
         .collect();
-    output::list(&COLUMNS, rows, "there is no server group")
+    output::list(&COLUMNS, rows, selection.none("there is no server group"))
 }
 
 fn show(session: &Session, wire: Wire, members: &[ServerGroupMember]) -> anyhow::Result<()> {

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use crate::output::Subject;
 use crate::{
-    aggregate, audit, certs, class, cluster, cpu_model, flavor, host, log_level, migration,
+    aggregate, audit, certs, class, cluster, cpu_model, flavor, host, image, log_level, migration,
     operation, pci_alias, provider, revocation, server_group, traits, vm, volume,
 };
 
@@ -62,6 +62,11 @@ const COMMANDS: &[(&str, Effect, Names)] = &[
     ("flavor list", Reads, NAME),
     ("flavor show", Reads, NAME),
     ("flavor delete", Changes, NAME),
+    ("image add", Changes, NAME),
+    ("image list", Reads, NAME),
+    ("image show", Reads, NAME),
+    ("image copy", Changes, HOST),
+    ("image remove", Changes, NAME),
     ("server-group create", Changes, NAME),
     ("server-group list", Reads, NAME),
     ("server-group show", Reads, NAME),
@@ -188,6 +193,7 @@ pub(crate) fn columns(command: &str) -> Vec<&'static str> {
     match command {
         "vm list" => vm::COLUMNS.all(),
         "flavor list" => flavor::COLUMNS.all(),
+        "image list" => image::COLUMNS.all(),
         "server-group list" => server_group::COLUMNS.all(),
         "pci-alias list" => pci_alias::COLUMNS.all(),
         "migration list" => migration::COLUMNS.all(),

@@ -34,13 +34,13 @@ use berth_proto::scheduler::v1::{
 use berth_proto::types::v1 as wire;
 use serde_json::json;
 
-use crate::arguments::{Run, Selection, Transfer, Vm as Verb, VmCreate};
+use crate::arguments::{DiskArgument, Run, Selection, Transfer, Vm as Verb, VmCreate};
 use crate::output::Columns;
 use crate::selection::Selector;
 use crate::session::{Session, conduct, creator, read_all, request_id, resource, short};
 use crate::sides::Sides;
 use crate::usage::Usage;
-use crate::{all_pages, draw, history, migration, output, progress, read};
+use crate::{all_pages, draw, history, image, migration, output, progress, read};
 
 /// The columns of the list.
 pub(crate) const COLUMNS: Columns<7, 7> = Columns {
@@ -139,6 +139,7 @@ pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
 
 async fn create(session: &Session, options: VmCreate) -> anyhow::Result<()> {
     let mut template = template(&options)?;
+    declare_formats(session, &options.disks, &mut template.disks).await?;
     template.volumes = volumes::find(session, &options.volumes).await?;
     let vm = resource("vms", &options.vm);
     let requested_host = options
@@ -200,6 +201,23 @@ async fn create(session: &Session, options: VmCreate) -> anyhow::Result<()> {
     }
 }
 
+/// Declares disks whose format was not stated in the format of their image, where it is one of the
+/// cluster's.
+async fn declare_formats(
+    session: &Session,
+    arguments: &[DiskArgument],
+    disks: &mut [wire::Disk],
+) -> anyhow::Result<()> {
+    for (argument, disk) in arguments.iter().zip(disks) {
+        if argument.format.is_none()
+            && let Some(format) = image::format_of(session, &argument.image).await?
+        {
+            disk.format = wire::disk::Format::from(format).into();
+        }
+    }
+    Ok(())
+}
+
 fn template(options: &VmCreate) -> anyhow::Result<wire::VmTemplate> {
     let source = match &options.kernel {
         Some(kernel) => wire::boot_source::Source::Kernel(wire::KernelBoot {
@@ -216,7 +234,7 @@ fn template(options: &VmCreate) -> anyhow::Result<wire::VmTemplate> {
     };
     let disks = options.disks.iter().map(|disk| wire::Disk {
         image: Some(disk.image.clone()),
-        format: wire::disk::Format::from(disk.format).into(),
+        format: wire::disk::Format::from(disk.suggested_format()).into(),
         size_gib: disk.size_gib,
         seed: false,
     });
@@ -387,7 +405,7 @@ async fn list(
             (usual, wide)
         })
         .collect();
-    output::list(&COLUMNS, rows, "there is no VM")
+    output::list(&COLUMNS, rows, selection.none("there is no VM"))
 }
 
 async fn show(session: &Session, name: &str) -> anyhow::Result<()> {

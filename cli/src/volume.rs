@@ -233,7 +233,11 @@ async fn list(session: &Session, host: Option<&str>, selection: &Selection) -> a
         ];
         (usual, wide)
     });
-    output::list(&COLUMNS, rows.collect(), "there is no volume")
+    output::list(
+        &COLUMNS,
+        rows.collect(),
+        selection.none("there is no volume"),
+    )
 }
 
 fn value(volume: &Volume) -> Value {

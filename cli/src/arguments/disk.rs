@@ -7,12 +7,24 @@ use super::size;
 /// A disk of a new VM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiskArgument {
-    /// The image's file name.
+    /// The image: one of the cluster's, or a file of the hosts.
     pub image: String,
     /// The size of the disk.
     pub size_gib: u64,
-    /// The image's format.
-    pub format: DiskFormat,
+    /// The image's format, if it was stated.
+    pub format: Option<DiskFormat>,
+}
+
+impl DiskArgument {
+    /// Returns the format that was stated, or that the name suggests. The agent compares it with the file.
+    #[must_use]
+    pub fn suggested_format(&self) -> DiskFormat {
+        self.format
+            .unwrap_or_else(|| match self.image.ends_with(".qcow2") {
+                true => DiskFormat::Qcow2,
+                false => DiskFormat::Raw,
+            })
+    }
 }
 
 /// Reads a disk.
@@ -27,20 +39,11 @@ pub(super) fn read(text: &str) -> Result<DiskArgument, String> {
         .rsplit_once(':')
         .ok_or("expected IMAGE:GIB or IMAGE:GIB:FORMAT, with qcow2 or raw as format")?;
     let size_gib = size::gib(size).map_err(|why| format!("the size {size:?} is wrong: {why}"))?;
-    let format = stated.map_or_else(|| format_of(image), |(_, format)| format);
     Ok(DiskArgument {
         image: image.to_owned(),
         size_gib,
-        format,
+        format: stated.map(|(_, format)| format),
     })
-}
-
-/// Returns the format that an image's file name suggests. The agent compares it with the file.
-fn format_of(image: &str) -> DiskFormat {
-    match image.ends_with(".qcow2") {
-        true => DiskFormat::Qcow2,
-        false => DiskFormat::Raw,
-    }
 }
 
 #[cfg(test)]
@@ -57,7 +60,7 @@ mod tests {
                 (image, size_gib),
                 "{text}"
             );
-            assert_eq!(parsed.format, format, "{text}");
+            assert_eq!(parsed.suggested_format(), format, "{text}");
         };
         check("a.qcow2:4", "a.qcow2", 4, DiskFormat::Qcow2);
         check("a.img:4", "a.img", 4, DiskFormat::Raw);

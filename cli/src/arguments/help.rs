@@ -22,6 +22,7 @@ const GROUPS: &[(&str, &[&str])] = &[
         &[
             "vm",
             "flavor",
+            "image",
             "server-group",
             "pci-alias",
             "migration",

@@ -9,8 +9,8 @@
 use std::any::TypeId;
 
 use berth_domain::name::{
-    AggregateName, FlavorName, HostName, PciAliasName, PmemName, RegionName, ServerGroupName,
-    ServiceName, VmName, ZoneName,
+    AggregateName, FlavorName, HostName, ImageName, PciAliasName, PmemName, RegionName,
+    ServerGroupName, ServiceName, VmName, ZoneName,
 };
 use berth_domain::resource::ResourceClass;
 use berth_proto::client;
@@ -33,6 +33,7 @@ const RULES: &[(&str, Rule)] = &[
     ("GROUP", |text| {
         name(text, "serverGroups/", ServerGroupName::new)
     }),
+    ("IMAGE", |text| name(text, "images/", ImageName::new)),
     ("HOST", |text| name(text, "hosts/", HostName::new)),
     ("HOSTS", |text| name(text, "hosts/", HostName::new)),
     ("HOST:PORT", address),
@@ -52,6 +53,8 @@ const OTHERS: &[(&str, &str)] = &[
     ("score", "GROUP"),
     ("balance", "GROUP"),
     ("capacity", "GROUP"),
+    // A file of the hosts, or an image of the cluster.
+    ("vm", "IMAGE"),
     // Where it listens, which may be port 0.
     ("dev", "HOST:PORT"),
 ];
@@ -140,8 +143,12 @@ mod tests {
             "of OpenStack Placement, where it may hold anything",
         ),
         ("ENTRY", "checked where it is read, with its forms"),
+        (
+            "EXPRESSION",
+            "a filter, read with the fields of what it selects",
+        ),
         ("FILTER", "checked by the program, whose rules it is"),
-        ("IMAGE", "a file of the hosts"),
+        ("IMAGE", "of a VM: a file of the hosts, or an image"),
         ("INITRD", "a file of the hosts"),
         ("KERNEL", "a file of the hosts"),
         (

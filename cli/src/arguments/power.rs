@@ -64,7 +64,7 @@ A disk keeps the format that it was created with, and its images must have it.")
     Rebuild {
         /// Name of the VM
         vm: String,
-        /// Image of the next disk, a file in the hosts' image directory (one for each disk, or none)
+        /// Image of the next disk, or file in the hosts' image directory (one for each disk, or none)
         #[arg(long = "image", value_name = "IMAGE")]
         images: Vec<String>,
         /// Options of the operation

@@ -9,7 +9,7 @@ use berth_domain::refusal::{Code, Refusal};
 
 use crate::arguments::{
     Aggregate, Audit, AvailabilityZone, Class, Cluster, ClusterRecovery, Command, Cpu, Flavor,
-    Host, HostPmem, LogLevel, Migration, Operation, PciAlias, Placement, Policy, Provider,
+    Host, HostPmem, Image, LogLevel, Migration, Operation, PciAlias, Placement, Policy, Provider,
     ServerGroup, Trait, Upgrade, Vm, Volume,
 };
 
@@ -110,6 +110,8 @@ fn verdict(command: &Command) -> Verdict {
         Command::Host(verb) => host(verb),
         Command::Flavor(Flavor::List(_) | Flavor::Show { .. }) => Reads,
         Command::Flavor(Flavor::Create { .. } | Flavor::Delete { .. }) => Changes,
+        Command::Image(Image::List | Image::Show { .. }) => Reads,
+        Command::Image(Image::Add(_) | Image::Copy { .. } | Image::Remove { .. }) => Changes,
         Command::PciAlias(PciAlias::List | PciAlias::Show { .. }) => Reads,
         Command::PciAlias(PciAlias::Create { .. } | PciAlias::Delete { .. }) => Changes,
         Command::Vm(verb) => vm(verb),

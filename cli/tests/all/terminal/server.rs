@@ -167,4 +167,5 @@ services! {
     15 = "berth.cluster.v1.ClusterService",
     16 = "berth.volume.v1.VolumeService",
     17 = "berth.log.v1.LogService",
+    18 = "berth.image.v1.ImageService",
 }
