@@ -504,6 +504,12 @@ impl Cluster {
         self.folder().join(format!("disks-{storage}"))
     }
 
+    /// Returns where a host has the files of the cluster's images.
+    #[must_use]
+    pub fn image_dir(&self, host: &str) -> PathBuf {
+        self.folder().join(format!("{host}-images"))
+    }
+
     /// Returns the file in which a simulated hypervisor keeps its guests.
     #[must_use]
     pub fn guests_file(&self, host: &str) -> PathBuf {
@@ -582,6 +588,7 @@ impl Cluster {
         let config = self.folder().join(format!("{name}.toml"));
         let guests = self.guests_file(&name);
         let story = self.story_file(&name);
+        let images = self.image_dir(&name);
         // A fixed address: a guest that was on its way when the process ended is looked for there.
         let sim = self.addresses.free();
         let storage = host.storage.as_deref().unwrap_or("shared");
@@ -592,9 +599,9 @@ impl Cluster {
             &config,
             &format!(
                 "driver = {:?}\nmemory_reserved_mib = 0\nstorage_id = {storage:?}\n\
-                 compare_interval_ms = 500\nsignals_interval_ms = 200\npmem_namespaces = {:?}\n\
+                 compare_interval_ms = 500\nimage_retention_ms = 1500\nsignals_interval_ms = 200\npmem_namespaces = {:?}\n\
                  [sim]\nlisten = {sim:?}\ntransfer_ms = {transfer_ms}\nstate_file = {guests:?}\n\
-                 story_file = {story:?}\nerase_mib_per_s = {}\n\
+                 story_file = {story:?}\nimage_dir = {images:?}\nerase_mib_per_s = {}\n\
                  {disks}{}\n{}",
                 host.driver,
                 host.pmem_namespaces,

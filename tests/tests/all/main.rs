@@ -21,6 +21,7 @@ mod first_boot;
 mod gate;
 mod history;
 mod host_check;
+mod images;
 mod learnt_schedulers;
 mod log_level;
 mod metrics;

@@ -87,7 +87,12 @@ impl System {
         }
         let lab = builder.start().unwrap();
         let programs = link_programs(&lab.directory().join("bin"));
-        copy_images(&images, &lab.directory().join("images"));
+        // Where hosts have no directories in common, one of them has the images, and the other fetches them.
+        let directory = match apart {
+            true => "images-host-a",
+            false => "images",
+        };
+        copy_images(&images, &lab.directory().join(directory));
         let mut system = Self {
             processes: BTreeMap::new(),
             lab,
@@ -186,7 +191,8 @@ impl System {
     }
 
     fn agent_config(&self, host: &str) -> String {
-        let images = self.lab.directory().join("images");
+        let images = self.images(host);
+        fs::create_dir_all(&images).unwrap();
         let instances = self.instances(host);
         let storage = if self.apart { host } else { "shared" };
         let limit = match host {
@@ -382,6 +388,15 @@ csi_endpoint = "unix://{socket}"
         let name = match self.apart {
             true => format!("instances-{host}"),
             false => "instances".to_owned(),
+        };
+        self.lab.directory().join(name)
+    }
+
+    /// Returns where the images of a host are.
+    pub(crate) fn images(&self, host: &str) -> PathBuf {
+        let name = match self.apart {
+            true => format!("images-{host}"),
+            false => "images".to_owned(),
         };
         self.lab.directory().join(name)
     }

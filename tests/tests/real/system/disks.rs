@@ -34,7 +34,17 @@ fn image_of(disk: &Path) -> String {
 /// was written, and after the way back.
 pub(crate) fn they_travel_and_are_kept_until_it_is_confirmed(system: &System) {
     let head = ["vm", "create", "d", "--flavor", "pinned-disk"];
-    let place = ["--host", "host-a", "--disk", "disk.qcow2:1"];
+    let add = [
+        "image",
+        "add",
+        "disk",
+        "--host",
+        "host-a",
+        "--host-file",
+        "disk.qcow2",
+    ];
+    let image = system.json(&add)["file_name"].as_str().unwrap().to_owned();
+    let place = ["--host", "host-a", "--disk", "disk:1"];
     let given = tempfile::tempdir().unwrap();
     let file = |name: &str, content: &str| {
         let path = given.path().join(name);
@@ -68,11 +78,11 @@ pub(crate) fn they_travel_and_are_kept_until_it_is_confirmed(system: &System) {
     has_its_seed(system, "host-b");
     let (old, new) = (here.join("disk0.qcow2"), there.join("disk0.qcow2"));
     assert_equal(&old, &new);
-    assert!(
-        image_of(&new).ends_with("images/disk.qcow2"),
-        "{}",
-        image_of(&new)
-    );
+    // It came with the guest, and the layer lies over it there.
+    let fetched = system.images("host-b").join(&image);
+    assert_eq!(image_of(&new), fetched.display().to_string());
+    let original = system.images("host-a").join("disk.qcow2");
+    assert!(std::fs::read(&fetched).unwrap() == std::fs::read(original).unwrap());
     system.json(&["vm", "confirm-resize", "d"]);
     assert!(!here.exists(), "{} is left", here.display());
     runs_on(system, "d", "host-b");
@@ -88,6 +98,28 @@ pub(crate) fn they_travel_and_are_kept_until_it_is_confirmed(system: &System) {
     assert!(!there.exists(), "{} is left", there.display());
     runs_on(system, "d", "host-a");
     has_its_seed(system, "host-a");
+    hosts_agree(system);
+}
+
+/// What a guest has written is in an image that is made of its disk, and in a guest that another host makes
+/// from it.
+pub(crate) fn a_snapshot_boots_on_another_host(system: &System) {
+    system.json(&["vm", "snapshot", "d", "golden.qcow2"]);
+    let file = ["--host", "host-a", "--host-file", "golden.qcow2"];
+    let added = system.json(&[&["image", "add", "golden"][..], &file].concat());
+    assert_eq!(added["format"], "qcow2", "{added:#}");
+    let head = ["vm", "create", "e", "--flavor", "pinned-disk"];
+    system.json(&[&head[..], &["--host", "host-b", "--disk", "golden:1"]].concat());
+    let console = system.console("e");
+    console.wait_for("disk vda", PATIENCE).unwrap();
+    console.wait_for_count_above(2, PATIENCE).unwrap();
+    assert_eq!(system.ask_guest("e", "host-b", "recall"), "quay");
+    let shown = system.json(&["image", "show", "golden"]);
+    assert_eq!(shown["copies"], serde_json::json!(["host-a", "host-b"]));
+    let in_use = system.ask(&["image", "remove", "golden"]).unwrap_err();
+    assert!(in_use.to_string().contains("IMAGE_IN_USE"), "{in_use}");
+    system.json(&["vm", "delete", "e"]);
+    system.json(&["image", "remove", "golden"]);
     hosts_agree(system);
 }
 

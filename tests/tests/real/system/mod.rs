@@ -50,6 +50,7 @@ pub(crate) fn guests_that_are_off_take_their_disks_along() {
     let system = System::start_apart();
     make_flavors(&system);
     disks::they_travel_and_are_kept_until_it_is_confirmed(&system);
+    disks::a_snapshot_boots_on_another_host(&system);
 }
 
 fn make_flavors(system: &System) {
