@@ -21,8 +21,8 @@ UNKEYED = {
     "ClusterService/AddMember", "ClusterService/CreatePageLogin", "ClusterService/JoinCluster",
     "ClusterService/PromoteMember", "ClusterService/RemoveMember",
     "ClusterService/TransferLeadership", "ClusterService/UpdateMember",
-    "HostService/ReportErasures", "HostService/ReportGuests", "HostService/ReportHost",
-    "LogService/ResetLogLevel", "LogService/SetLogLevel", "MoveService/MoveDrained",
+    "ConductorService/CopyImage", "HostService/ReportErasures", "HostService/ReportGuests", "HostService/ReportHost",
+    "ImageService/GrantImage", "LogService/ResetLogLevel", "LogService/SetLogLevel", "MoveService/MoveDrained",
     "MoveService/RecordDrained", "VolumeService/ReportVolumes",
 }
 
@@ -81,7 +81,7 @@ def test_a_read_is_what_readers_may_call(method: AnyMethod) -> None:
     secret = {
         "ClusterService/Backup", "ClusterService/GetDiagnostics", "ConductorService/CheckHosts",
         "ConductorService/ReadConsole", "HostService/CompareDomains", "HostService/ExpectDomains",
-        "HostService/VerifyFence",
+        "HostService/VerifyFence", "ImageService/FindUnusedImageFiles",
     }
     allowed = access()[short(method)]
     may_read = bool(allowed & {"reader", "everybody"})
@@ -91,8 +91,8 @@ def test_a_read_is_what_readers_may_call(method: AnyMethod) -> None:
 def test_the_access_table_has_no_other_methods() -> None:
     internal = {"ComputeAgentService", "VolumeAgentService", "RaftService"}
     public = {name for name in access() if name.partition("/")[0] not in internal}
-    # Its requests are a stream, which is no method of a client.
-    public.remove("ConductorService/AttachConsole")
+    # Their requests are a stream, which is no method of a client.
+    public -= {"ConductorService/AttachConsole", "ConductorService/AddImage"}
     assert public == {short(method) for method in methods.ALL}
 
 
