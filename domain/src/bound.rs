@@ -378,6 +378,7 @@ pub const BOUNDS: &[Bound] = &[
         methods: &[
             "berth.image.v1.ImageService/CompleteImage",
             "berth.image.v1.ImageService/CreateImage",
+            "berth.image.v1.ImageService/DeleteImage",
             "berth.image.v1.ImageService/SetImageCopy",
         ],
         excess: Excess::Refused("TOO_MANY_IMAGES"),

@@ -40,8 +40,8 @@ const ROLES: [Role; 4] = [
 const ELSEWHERE: [&str; 3] = ["berth.agent.", "berth.conductor.", "csi."];
 
 /// The verbs of methods that read.
-const READS: [&str; 9] = [
-    "Expect", "Find", "Fit", "Get", "List", "Plan", "Verify", "Wait", "Watch",
+const READS: [&str; 10] = [
+    "Expect", "Find", "Fit", "Get", "List", "Plan", "Verify", "Wait", "Watch", "Grant",
 ];
 
 /// Returns the methods of schedulers that a role may call and that are no reads.

@@ -383,7 +383,7 @@ impl Attacker {
                 });
             }
             "CreateImage" => self.run(Command::CreateImage(some_image(&fresh, is_long))),
-            "CompleteImage" | "SetImageCopy" => self.copy_image(&fresh, is_long),
+            "CompleteImage" | "SetImageCopy" | "DeleteImage" => self.copy_image(&fresh, is_long),
             "BeginDrain" | "MoveDrained" | "RecordDrained" => self.drain(method, is_long),
             "TakeLease" | "RenewLeases" | "CancelOperation" | "ForceCompleteOperation" => {
                 self.lease(method, &fresh, is_long);

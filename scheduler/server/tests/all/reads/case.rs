@@ -28,11 +28,11 @@ pub(super) enum Kind {
 /// The packages of other programs, and the transport between members.
 const ELSEWHERE: [&str; 4] = ["berth.agent.", "berth.conductor.", "csi.", "berth.raft."];
 
-const READS: [&str; 10] = [
-    "Get", "List", "Find", "Plan", "Fit", "Verify", "Watch", "Wait", "Expect", "Grant",
+const READS: [&str; 9] = [
+    "Get", "List", "Find", "Plan", "Fit", "Verify", "Watch", "Wait", "Expect",
 ];
 
-const WRITES: [&str; 42] = [
+const WRITES: [&str; 43] = [
     "Add",
     "Advance",
     "Batch",
@@ -48,6 +48,7 @@ const WRITES: [&str; 42] = [
     "Fence",
     "Finalize",
     "Force",
+    "Grant",
     "Import",
     "Join",
     "Move",
@@ -279,12 +280,6 @@ pub(super) fn request(path: &str, world: &World) -> Option<Vec<u8>> {
         "image.v1.ImageService/ListImages" => ListImagesRequest::default().encode_to_vec(),
         "image.v1.ImageService/FindUnusedImageFiles" => FindUnusedImageFilesRequest {
             file_names: vec![text("i@3f6c1d2e7b1a")],
-        }
-        .encode_to_vec(),
-        "image.v1.ImageService/GrantImage" => GrantImageRequest {
-            name: text("images/i"),
-            conductor: text("services/c"),
-            ..Default::default()
         }
         .encode_to_vec(),
         "policy.v1.ServerGroupService/GetServerGroup" => GetServerGroupRequest {

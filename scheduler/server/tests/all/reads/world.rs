@@ -319,13 +319,15 @@ async fn make_policies(channel: &Channel) {
         .create_server_group(group)
         .await
         .expect("a server group");
-    let image = CreateImageRequest {
-        name: "images/i".to_owned(),
-        format: Format::Qcow2.into(),
-        ..Default::default()
-    };
     let mut client = ImageServiceClient::new(channel.clone());
-    client.create_image(image).await.expect("an image");
+    for name in ["images/i", "images/j", "images/k"] {
+        let image = CreateImageRequest {
+            name: name.to_owned(),
+            format: Format::Qcow2.into(),
+            ..Default::default()
+        };
+        client.create_image(image).await.expect("an image");
+    }
     let alias = CreatePciAliasRequest {
         pci_alias: Some(PciAlias {
             name: "pciAliases/nic".to_owned(),
