@@ -592,8 +592,8 @@ From a disk image, on a bridge:
     Create(Box<VmCreate>),
     /// List virtual machines
     #[command(after_help = "\
-VMs in production that failed, or have more than 8 vCPUs:
-  berth vm list --filter 'labels.env = prod AND (state = ERROR OR spec.flavor.vcpus > 8)'")]
+VMs in production with more than 8 vCPUs:
+  berth vm list --filter 'labels.env = prod AND spec.flavor.vcpus > 8'")]
     List {
         /// Only the VMs on this host
         #[arg(long)]

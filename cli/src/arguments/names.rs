@@ -147,6 +147,7 @@ mod tests {
             "EXPRESSION",
             "a filter, read with the fields of what it selects",
         ),
+        ("FILE", "of a host, checked there"),
         ("FILTER", "checked by the program, whose rules it is"),
         ("IMAGE", "of a VM: a file of the hosts, or an image"),
         ("INITRD", "a file of the hosts"),
