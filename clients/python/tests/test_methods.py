@@ -81,7 +81,7 @@ def test_a_read_is_what_readers_may_call(method: AnyMethod) -> None:
     secret = {
         "ClusterService/Backup", "ClusterService/GetDiagnostics", "ConductorService/CheckHosts",
         "ConductorService/ReadConsole", "HostService/CompareDomains", "HostService/ExpectDomains",
-        "HostService/VerifyFence", "ImageService/FindUnusedImageFiles",
+        "HostService/VerifyFence",
     }
     allowed = access()[short(method)]
     may_read = bool(allowed & {"reader", "everybody"})

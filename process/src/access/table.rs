@@ -189,7 +189,7 @@ pub(super) const TABLE: &[Row] = &[
             ("DeleteImage", C | O),
             ("GrantImage", C),
             // An agent deletes what it returns.
-            ("FindUnusedImageFiles", A),
+            ("FindUnusedImageFiles", A | O | R),
         ],
     ),
     (
