@@ -40,6 +40,9 @@ pub const INVALID: &str = "GRANT_INVALID";
 /// Reason: the grant is for another lease, VM, host or caller.
 pub const OF_ANOTHER: &str = "GRANT_OF_ANOTHER";
 
+/// What to do about a call that its grant is not for.
+const CALL_ITS_HOSTS: &str = "call the hosts of the operation's claims, under its present lease";
+
 /// Returns whether a refusal means that the call may be repeated with a newer grant.
 #[must_use]
 pub fn is_renewable(refusal: &Refusal) -> bool {
@@ -182,11 +185,40 @@ impl Grant {
             issued_at: self.issued_at,
             expires_at: self.expires_at,
         };
-        let renewal = "renew the lease of the operation, and repeat the call";
-        let what = format!("the grant of operation {}", self.operation);
-        times.check(call.now, call.key_retired_at, &what, renewal)
+        let grant = format!("the grant of operation {}", self.operation);
+        let words = Words {
+            grant: &grant,
+            renewal: "renew the lease of the operation, and repeat the call",
+        };
+        times.check(call.now, call.key_retired_at, &words)
     }
 
+    fn same<T: PartialEq + fmt::Display>(
+        &self,
+        what: &str,
+        granted: &T,
+        called: &T,
+    ) -> Result<(), Refusal> {
+        let grant = format!("the grant of operation {}", self.operation);
+        let words = Words {
+            grant: &grant,
+            renewal: CALL_ITS_HOSTS,
+        };
+        words.same(what, granted, called)
+    }
+}
+
+/// What refusals say of a grant.
+#[derive(Clone, Copy, Debug)]
+struct Words<'a> {
+    /// What it is.
+    grant: &'a str,
+    /// How to get another one.
+    renewal: &'a str,
+}
+
+impl Words<'_> {
+    /// Checks that a call is for what is granted.
     fn same<T: PartialEq + fmt::Display>(
         &self,
         what: &str,
@@ -196,10 +228,8 @@ impl Grant {
         if granted == called {
             return Ok(());
         }
-        Err(of_another(format!(
-            "the grant of operation {} is for another {what} than {called}",
-            self.operation
-        )))
+        let message = format!("{} is for another {what} than {called}", self.grant);
+        Err(refusal(OF_ANOTHER, message).with_hint(self.renewal))
     }
 }
 
@@ -216,8 +246,7 @@ impl Times {
         self,
         now: TimeMs,
         key_retired_at: Option<TimeMs>,
-        what: &str,
-        renewal: &str,
+        words: &Words<'_>,
     ) -> Result<(), Refusal> {
         let Self {
             issued_at,
@@ -238,9 +267,9 @@ impl Times {
             return Err(invalid("it was made with a key that was replaced before"));
         }
         if now.0 > expires_at.0.saturating_add(SKEW_MS) {
-            return Err(refusal(EXPIRED, format!("{what} has expired"))
+            return Err(refusal(EXPIRED, format!("{} has expired", words.grant))
                 .with("expired_ms", now.0 - expires_at.0)
-                .with_hint(renewal));
+                .with_hint(words.renewal));
         }
         Ok(())
     }
@@ -266,8 +295,7 @@ pub fn invalid(why: &str) -> Refusal {
 }
 
 fn of_another(message: String) -> Refusal {
-    refusal(OF_ANOTHER, message)
-        .with_hint("call the hosts of the operation's claims, under its present lease")
+    refusal(OF_ANOTHER, message).with_hint(CALL_ITS_HOSTS)
 }
 
 #[cfg(test)]

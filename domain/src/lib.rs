@@ -52,6 +52,7 @@ pub mod constraint;
 pub mod cpu_model;
 pub mod cpu_set;
 pub mod cpu_shape;
+mod digest;
 pub mod event;
 pub mod fault;
 pub mod fence;

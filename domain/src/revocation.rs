@@ -5,6 +5,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::digest;
 use crate::id::TimeMs;
 
 /// The most certificates that are listed. Beyond that many their authority is to be replaced.
@@ -22,7 +23,7 @@ pub struct Fingerprint(pub [u8; 32]);
 
 impl fmt::Display for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        digest::write(&self.0, f)
     }
 }
 
@@ -36,14 +37,8 @@ impl FromStr for Fingerprint {
 
     fn from_str(text: &str) -> Result<Self, NoFingerprint> {
         // What other programs show has colons between the bytes.
-        let digit = |c: char| c.to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-        let digits = text.chars().filter(|c| *c != ':').map(digit);
-        let digits: Vec<u8> = digits.collect::<Option<_>>().ok_or(NoFingerprint)?;
-        let (pairs, []) = digits.as_chunks::<2>() else {
-            return Err(NoFingerprint);
-        };
-        let bytes: Vec<u8> = pairs.iter().map(|[high, low]| high << 4 | low).collect();
-        bytes.try_into().map(Self).map_err(|_| NoFingerprint)
+        let digits = text.chars().filter(|c| *c != ':');
+        digest::read(digits).map(Self).ok_or(NoFingerprint)
     }
 }
 

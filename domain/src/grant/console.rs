@@ -3,12 +3,15 @@
 //! It is apart from the grant of a lease: who may stop a guest may not type in it by that, and the other
 //! way round. It names no host, since a session goes where its guest goes.
 
-use std::fmt;
-
-use super::{LIFETIME_MS, OF_ANOTHER, Times, refusal};
+use super::{LIFETIME_MS, Times, Words};
 use crate::id::{ClusterId, TimeMs, VmUid};
 use crate::name::ServiceName;
 use crate::refusal::Refusal;
+
+const WORDS: Words<'static> = Words {
+    grant: "the grant for the console",
+    renewal: "open the console again",
+};
 
 /// That a conductor may type on the console of a guest for a user.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -75,27 +78,13 @@ impl ConsoleGrant {
             issued_at: self.issued_at,
             expires_at: self.expires_at,
         };
-        let what = "the grant for the console";
-        times.check(
-            call.now,
-            call.key_retired_at,
-            what,
-            "open the console again",
-        )?;
-        same("cluster", &self.cluster, &call.cluster)?;
-        same("VM", &self.vm, &call.vm)?;
+        times.check(call.now, call.key_retired_at, &WORDS)?;
+        WORDS.same("cluster", &self.cluster, &call.cluster)?;
+        WORDS.same("VM", &self.vm, &call.vm)?;
         call.caller.map_or(Ok(()), |caller| {
-            same("conductor", &self.conductor.as_str(), &caller)
+            WORDS.same("conductor", &self.conductor.as_str(), &caller)
         })
     }
-}
-
-fn same<T: PartialEq + fmt::Display>(what: &str, granted: &T, called: &T) -> Result<(), Refusal> {
-    if granted == called {
-        return Ok(());
-    }
-    let message = format!("the grant for the console is for another {what} than {called}");
-    Err(refusal(OF_ANOTHER, message).with_hint("open the console again"))
 }
 
 #[cfg(test)]
@@ -103,7 +92,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::grant::{EXPIRED, INVALID, SKEW_MS};
+    use crate::grant::{EXPIRED, INVALID, OF_ANOTHER, SKEW_MS};
 
     /// Goal: a grant is for what it names and for nothing else. Method: each field of the call changed
     /// alone.

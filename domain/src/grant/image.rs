@@ -3,13 +3,16 @@
 //! It says what is in the image, so that an agent checks what it receives against what the cluster has
 //! recorded, and not against what a conductor claims. It names no host: an image may be on any.
 
-use std::fmt;
-
-use super::{LIFETIME_MS, OF_ANOTHER, Times, refusal};
+use super::{LIFETIME_MS, Times, Words};
 use crate::id::{ClusterId, TimeMs};
 use crate::image::{DiskFormat, Image, ImageContent, ImageFile};
 use crate::name::ServiceName;
 use crate::refusal::Refusal;
+
+const WORDS: Words<'static> = Words {
+    grant: "the grant for the image",
+    renewal: "repeat the request",
+};
 
 /// That a conductor may have agents take, fetch and send an image.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -71,21 +74,12 @@ impl ImageGrant {
             issued_at: self.issued_at,
             expires_at: self.expires_at,
         };
-        let what = "the grant for the image";
-        times.check(call.now, call.key_retired_at, what, "repeat the request")?;
-        same("cluster", &self.cluster, &call.cluster)?;
+        times.check(call.now, call.key_retired_at, &WORDS)?;
+        WORDS.same("cluster", &self.cluster, &call.cluster)?;
         call.conductor.map_or(Ok(()), |caller| {
-            same("conductor", &self.conductor.as_str(), &caller)
+            WORDS.same("conductor", &self.conductor.as_str(), &caller)
         })
     }
-}
-
-fn same<T: PartialEq + fmt::Display>(what: &str, granted: &T, called: &T) -> Result<(), Refusal> {
-    if granted == called {
-        return Ok(());
-    }
-    let message = format!("the grant for the image is for another {what} than {called}");
-    Err(refusal(OF_ANOTHER, message).with_hint("repeat the request"))
 }
 
 #[cfg(test)]
@@ -93,7 +87,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::grant::{EXPIRED, INVALID, SKEW_MS};
+    use crate::grant::{EXPIRED, INVALID, OF_ANOTHER, SKEW_MS};
     use crate::id::ImageUid;
     use crate::name::ImageName;
 

@@ -10,6 +10,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::{DiskFormat, ImageProperties};
+use crate::digest;
 use crate::fault::Fault;
 use crate::id::{ImageUid, TimeMs};
 use crate::name::{HostName, ImageName};
@@ -34,7 +35,7 @@ pub struct Sha256(pub [u8; 32]);
 
 impl fmt::Display for Sha256 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        digest::write(&self.0, f)
     }
 }
 
@@ -53,17 +54,7 @@ impl FromStr for Sha256 {
     type Err = NoSha256;
 
     fn from_str(text: &str) -> Result<Self, NoSha256> {
-        let digit = |c: char| c.to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-        let digits: Vec<u8> = text
-            .chars()
-            .map(digit)
-            .collect::<Option<_>>()
-            .ok_or(NoSha256)?;
-        let (pairs, []) = digits.as_chunks::<2>() else {
-            return Err(NoSha256);
-        };
-        let bytes: Vec<u8> = pairs.iter().map(|[high, low]| high << 4 | low).collect();
-        bytes.try_into().map(Self).map_err(|_| NoSha256)
+        digest::read(text.chars()).map(Self).ok_or(NoSha256)
     }
 }
 

@@ -9,6 +9,9 @@
 use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Instant;
 
+use berth_tls::Identity;
+
+use super::UNVERIFIED;
 use crate::kinds::Kinds;
 
 /// What a line is about.
@@ -22,6 +25,18 @@ pub struct Line {
     pub vm: String,
     /// The operation, if the call belongs to one.
     pub operation: String,
+}
+
+impl Line {
+    /// Returns what is said of a call that is about no VM and belongs to no operation.
+    #[must_use]
+    pub fn of(method: &str, caller: Option<&Identity>) -> Self {
+        Self {
+            method: method.to_owned(),
+            caller: caller.map_or_else(|| UNVERIFIED.to_owned(), Identity::principal),
+            ..Self::default()
+        }
+    }
 }
 
 /// Logs what was carried out, or tried.
