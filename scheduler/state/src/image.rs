@@ -8,6 +8,7 @@ use berth_domain::name::VmName;
 use berth_domain::operation::Kind;
 use berth_domain::refusal::Refusal;
 use berth_domain::vm::Vm;
+use imbl::OrdSet;
 
 use crate::state::State;
 
@@ -29,13 +30,13 @@ impl State {
     }
 
     /// Returns the VMs that have an image, or are about to have it.
-    ///
-    /// It looks at every VM, and serves what is rare.
-    pub fn vms_with_image(&self, image: &Image) -> impl Iterator<Item = &VmName> {
-        let file = image.file().to_string();
-        let vms = self.vms.iter();
-        vms.filter(move |(_, vm)| self.has_file(vm, &file))
-            .map(|(name, _)| name)
+    #[must_use]
+    pub fn vms_with_image(&self, image: &Image) -> OrdSet<VmName> {
+        let file = image.file();
+        let mut vms = self.index.image_vms.get(&file).cloned().unwrap_or_default();
+        let next = self.rebuilt().filter(|(next, _)| *next == file);
+        vms.extend(next.map(|(_, vm)| vm.clone()));
+        vms
     }
 
     /// Returns those of some files that are of no image of the cluster, and that no VM has: they may be
@@ -51,27 +52,30 @@ impl State {
         if unused.is_empty() || self.is_recovering() {
             return BTreeSet::new();
         }
-        for vm in self.vms.values() {
-            for file in self.files_of(vm) {
-                if let Ok(file) = file.parse::<ImageFile>() {
-                    unused.remove(&file);
-                }
-            }
+        for (file, _) in self.rebuilt() {
+            unused.remove(&file);
         }
+        unused.retain(|file| !self.index.image_vms.contains_key(file));
         unused
     }
 
-    fn has_file(&self, vm: &Vm, file: &str) -> bool {
-        self.files_of(vm).any(|has| has == file)
+    /// Returns the files that VMs are about to be rebuilt from.
+    fn rebuilt(&self) -> impl Iterator<Item = (ImageFile, &VmName)> {
+        let rebuilds = self.running_operations().filter_map(|operation| {
+            let Kind::Rebuild { images } = &operation.kind else {
+                return None;
+            };
+            Some((images, operation.vm()?))
+        });
+        rebuilds.flat_map(|(images, vm)| {
+            let files = images.iter().filter_map(|file| file.parse().ok());
+            files.map(move |file| (file, vm))
+        })
     }
+}
 
-    /// Returns the files that a VM has, and those that it is about to be rebuilt from.
-    fn files_of<'s>(&'s self, vm: &'s Vm) -> impl Iterator<Item = &'s str> {
-        let operation = vm.operation.and_then(|id| self.operation(id));
-        let next = match operation.map(|operation| &operation.kind) {
-            Some(Kind::Rebuild { images }) => images.as_slice(),
-            Some(_) | None => &[],
-        };
-        vm.spec.image_files().chain(next.iter().map(String::as_str))
-    }
+/// Returns the files of images of the cluster that a VM has, each once.
+pub(crate) fn files_of(vm: &Vm) -> BTreeSet<ImageFile> {
+    let files = vm.spec.image_files();
+    files.filter_map(|file| file.parse().ok()).collect()
 }

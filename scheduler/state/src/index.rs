@@ -14,6 +14,7 @@ use berth_domain::resource::ResourceClass;
 use berth_domain::vm::Vm;
 use imbl::OrdSet;
 
+use crate::image::files_of;
 use crate::state::Index;
 
 /// The custom resource classes that a provider has something of.
@@ -87,6 +88,33 @@ impl Index {
     pub(crate) fn detach_volumes(&mut self, vm: &Vm) {
         for attachment in &vm.spec.volumes {
             self.volume_vms.remove(&attachment.volume);
+        }
+    }
+
+    /// Follows the images of a VM that is new, gone, or has others than before.
+    pub(crate) fn move_images(&mut self, old: Option<&Vm>, new: Option<&Vm>) {
+        let are_same = old
+            .zip(new)
+            .is_some_and(|(old, new)| old.spec.image_files().eq(new.spec.image_files()));
+        if are_same {
+            return;
+        }
+        for (vm, file) in old
+            .iter()
+            .flat_map(|vm| files_of(vm).into_iter().map(|f| (&vm.name, f)))
+        {
+            if let Some(vms) = self.image_vms.get_mut(&file) {
+                vms.remove(vm);
+                if vms.is_empty() {
+                    self.image_vms.remove(&file);
+                }
+            }
+        }
+        for (vm, file) in new
+            .iter()
+            .flat_map(|vm| files_of(vm).into_iter().map(|f| (&vm.name, f)))
+        {
+            self.image_vms.entry(file).or_default().insert(vm.clone());
         }
     }
 

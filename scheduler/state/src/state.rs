@@ -18,7 +18,7 @@ use berth_domain::host_view::HostView;
 use berth_domain::id::{
     AggregateId, ClaimId, ClusterId, ConsumerId, MigrationId, OperationId, ProviderId, TimeMs,
 };
-use berth_domain::image::Image;
+use berth_domain::image::{Image, ImageFile};
 use berth_domain::memory::{MemoryVerdict, Taken};
 use berth_domain::migration::{self, Migration};
 use berth_domain::name::{
@@ -100,6 +100,8 @@ pub(crate) struct Index {
     pub(crate) macs: OrdMap<Arc<str>, VmName>,
     /// VMs by the volumes that they have.
     pub(crate) volume_vms: OrdMap<VolumeId, VmName>,
+    /// VMs by the images of the cluster that they have; images without any are left out.
+    pub(crate) image_vms: OrdMap<ImageFile, OrdSet<VmName>>,
     /// Providers by their name.
     pub(crate) provider_names: OrdMap<Arc<str>, ProviderId>,
     /// Providers by the one above them.

@@ -228,6 +228,7 @@ impl<J: Journal> Transaction<'_, J> {
         let vm = Arc::new(vm);
         let old = self.state.vms.insert(vm.name.clone(), vm.clone());
         self.state.index.mark_troubled(&vm);
+        self.state.index.move_images(old.as_deref(), Some(&vm));
         if old.is_none() {
             // What the user requested never changes while a VM lives.
             for nic in &vm.spec.nics {
@@ -260,6 +261,7 @@ impl<J: Journal> Transaction<'_, J> {
         if let Some(vm) = &old {
             self.state.index.troubled.remove(&vm.name);
             self.state.index.detach_volumes(vm);
+            self.state.index.move_images(Some(vm), None);
             self.state.index.leave_group(vm);
             self.state.index.leave_project(vm);
         }

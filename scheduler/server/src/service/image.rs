@@ -87,7 +87,7 @@ impl ImageService for ImageApi {
         let name: ImageName = field::name(&wire.name, "name")?;
         let state = self.0.state(wire.consistency).await?;
         let image = known(&state, &name)?;
-        let vms = state.vms_with_image(image).count();
+        let vms = state.vms_with_image(image).len();
         Ok(Response::new(v1::GetImageResponse {
             image: Some(counted(image)),
             vm_count: u32::try_from(vms).unwrap_or(u32::MAX),

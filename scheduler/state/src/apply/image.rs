@@ -95,9 +95,9 @@ impl<J: Journal> Transaction<'_, J> {
         uid: Option<ImageUid>,
     ) -> Result<Reply, Refusal> {
         let image = self.known_image(name, uid)?;
-        let mut vms = self.state.vms_with_image(&image);
-        if let Some(vm) = vms.next() {
-            let count = 1 + vms.count();
+        let vms = self.state.vms_with_image(&image);
+        if let Some(vm) = vms.get_min() {
+            let count = vms.len();
             let have = match count {
                 1 => format!("vm {vm} has it"),
                 count => format!("{count} VMs have it, among them vm {vm}"),
@@ -109,7 +109,6 @@ impl<J: Journal> Transaction<'_, J> {
                 .with("vm", vm)
                 .with("vms", count));
         }
-        drop(vms);
         self.remove_image(name);
         Ok(Reply::None)
     }

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use berth_domain::id::ProviderId;
+use berth_domain::image::ImageFile;
 use berth_domain::name::HostName;
 use berth_domain::provider::ResourceProvider;
 use berth_domain::recovery::SETTLED_MAX;
 use imbl::{OrdMap, OrdSet};
 
 use super::{Violation, rule};
+use crate::image::files_of;
 use crate::index::custom_classes;
 use crate::recovery::is_dead;
 use crate::request::{OUTCOMES_BYTES_MAX, REMEMBERED_MAX};
@@ -36,6 +38,17 @@ pub(super) fn macs_are_indexed(state: &State) -> Result<(), Violation> {
         .collect();
     rule(macs.len() == all.len(), RULE, "two interfaces have one")?;
     rule(macs == state.index.macs, RULE, "vms by MAC address")
+}
+
+pub(super) fn images_are_indexed(state: &State) -> Result<(), Violation> {
+    let mut images: OrdMap<ImageFile, OrdSet<_>> = OrdMap::new();
+    for vm in state.vms.values() {
+        for file in files_of(vm) {
+            images.entry(file).or_default().insert(vm.name.clone());
+        }
+    }
+    let good = images == state.index.image_vms;
+    rule(good, "images_are_indexed", "vms by image")
 }
 
 pub(super) fn providers_are_indexed(state: &State) -> Result<(), Violation> {
