@@ -17,7 +17,7 @@ use std::time::Duration;
 use berth_agent_core::Facts;
 use berth_domain::id::{TimeMs, VmUid};
 use berth_domain::refusal::{Code, Refusal};
-use berth_domain::version::{Feature, TOO_OLD};
+use berth_domain::version::Feature;
 use berth_driver::{
     CONSOLE_CHUNK_MAX, CONSOLE_INPUT_MAX, Chunk, ConsoleInput, ConsoleLog, Driver, Error,
 };
@@ -42,6 +42,7 @@ use tonic::{Request, Status, Streaming};
 
 use self::sessions::{Session, Sessions};
 use crate::driver_call::{self, refusal};
+use crate::feature;
 use crate::grants::Grants;
 
 /// How often a console that is followed is looked at.
@@ -137,7 +138,7 @@ impl Consoles {
         let mut inbound = request.into_inner();
         let open = first(&mut inbound).await?;
         let vm: VmUid = field::uuid(&open.vm_uid, "open.vm_uid")?;
-        self.gate()?;
+        feature::gate(&self.facts, Feature::ConsoleInput)?;
         let user = self.granted(caller.as_deref(), vm, &open)?;
         let session = self.sessions.enter(vm, user.clone(), open.take_over);
         let session = session.map_err(|refusal| to_status(&refusal))?;
@@ -177,22 +178,11 @@ impl Consoles {
         Ok(ReceiverStream::new(receiver))
     }
 
-    /// Refuses a session where this agent behaves like one that is too old for it.
-    fn gate(&self) -> Result<(), Status> {
-        let (host, version) = (&self.facts.host, self.facts.version);
-        Feature::ConsoleInput.gate_host(version).map_err(|old| {
-            let message = format!("the agent of host {host} is too old: {old}");
-            to_status(&Refusal::new(Code::Unimplemented, TOO_OLD, message).with("host", host))
-        })
-    }
-
     /// Returns the user for whom the caller may type.
     fn granted(&self, caller: Option<&Identity>, vm: VmUid, open: &Open) -> Result<String, Status> {
         let line = audit::Line {
-            method: "AttachConsole".to_owned(),
-            caller: caller.map_or_else(|| access::UNVERIFIED.to_owned(), Identity::principal),
             vm: vm.to_string(),
-            operation: String::new(),
+            ..audit::Line::of("AttachConsole", caller)
         };
         let now = TimeMs(wall_clock_ms());
         match self

@@ -196,10 +196,7 @@ impl Grants {
         let Some(signature) = self.signature(signed, ConsoleGrant::PREFIX)? else {
             return Ok(None);
         };
-        let granted = v1::ConsoleGrant::decode(signature.grant);
-        let granted = granted.map_err(|_| grant::invalid("it cannot be read"))?;
-        let granted = ConsoleGrant::try_from(granted);
-        let granted = granted.map_err(|why| grant::invalid(&why.to_string()))?;
+        let granted: ConsoleGrant = signature.read::<v1::ConsoleGrant, _>()?;
         granted.check(&PresentedConsole {
             cluster: signature.cluster,
             vm,
@@ -227,10 +224,7 @@ impl Grants {
             let message = "this agent does not know the keys of the cluster yet";
             return Err(Refusal::new(Code::Unavailable, "AGENT_STARTING", message));
         };
-        let granted = v1::ImageGrant::decode(signature.grant);
-        let granted = granted.map_err(|_| grant::invalid("it cannot be read"))?;
-        let granted = ImageGrant::try_from(granted);
-        let granted = granted.map_err(|why| grant::invalid(&why.to_string()))?;
+        let granted: ImageGrant = signature.read::<v1::ImageGrant, _>()?;
         granted.check(&PresentedImage {
             cluster: signature.cluster,
             conductor,
@@ -250,9 +244,7 @@ impl Grants {
         let Some(signature) = self.signature(signed, b"")? else {
             return Ok(None);
         };
-        let granted = v1::Grant::decode(signature.grant);
-        let granted = granted.map_err(|_| grant::invalid("it cannot be read"))?;
-        let granted = Grant::try_from(granted).map_err(|why| grant::invalid(&why.to_string()))?;
+        let granted: Grant = signature.read::<v1::Grant, _>()?;
         granted.check(&Presented {
             cluster: signature.cluster,
             host: &self.host,
@@ -302,6 +294,19 @@ struct Signature {
     grant: Bytes,
     cluster: ClusterId,
     key_retired_at: Option<TimeMs>,
+}
+
+impl Signature {
+    /// Reads the grant, which is sent as `W`.
+    fn read<W, G>(&self) -> Result<G, Refusal>
+    where
+        W: prost::Message + Default,
+        G: TryFrom<W, Error = Invalid>,
+    {
+        let wire = W::decode(self.grant.clone());
+        let wire = wire.map_err(|_| grant::invalid("it cannot be read"))?;
+        G::try_from(wire).map_err(|why| grant::invalid(&why.to_string()))
+    }
 }
 
 fn read(wire: v1::GrantTerms) -> Result<Known, Invalid> {

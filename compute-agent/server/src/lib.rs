@@ -41,6 +41,7 @@ mod console;
 mod disks;
 mod driver_call;
 pub mod error;
+mod feature;
 pub mod flags;
 mod grants;
 mod guest_volumes;

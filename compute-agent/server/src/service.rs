@@ -147,10 +147,9 @@ impl AgentApi {
 /// Returns what the audit states of a call.
 fn line(caller: Option<&Identity>, method: &str, fence: &Fence) -> audit::Line {
     audit::Line {
-        method: method.to_owned(),
-        caller: caller.map_or_else(|| access::UNVERIFIED.to_owned(), Identity::principal),
         vm: fence.vm.to_string(),
         operation: fence.operation.to_string(),
+        ..audit::Line::of(method, caller)
     }
 }
 

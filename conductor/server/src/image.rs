@@ -167,15 +167,24 @@ fn not_available(granted: &GrantedImage, host: &HostName, why: Option<Refusal>) 
     let (why, hint) = match (others.as_slice(), why) {
         ([], _) => (
             "no other host has it".to_owned(),
-            "copy the file into the image directory of a host, add it as another image (`berth image add`) \
-             and rebuild the VM from that"
-                .to_owned(),
+            format!(
+                "copy its file {} back into the image directory of host {host}, or add it as another \
+                 image (`berth image add`) and rebuild the VM from that",
+                granted.image.file()
+            ),
         ),
-        (others, Some(why)) if granted.sources.iter().any(is_source) => {
-            (why.message, format!("bring one of the hosts back that have it: {}", others.join(" ")))
-        }
+        (others, Some(why)) if granted.sources.iter().any(is_source) => (
+            why.message,
+            format!(
+                "bring one of the hosts back that have it: {}",
+                others.join(" ")
+            ),
+        ),
         (others, _) => (
-            format!("of the hosts that have it none reports: {}", others.join(" ")),
+            format!(
+                "of the hosts that have it none reports: {}",
+                others.join(" ")
+            ),
             "bring one of them back".to_owned(),
         ),
     };

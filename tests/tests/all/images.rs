@@ -226,6 +226,15 @@ fn an_image_is_copied_before_it_is_needed() {
     let failed = refused(&cluster, &[&create[..], &["--host", "h4"]].concat());
     assert_eq!(failed["reason"], "IMAGE_NOT_AVAILABLE", "{failed:#}");
     assert_eq!(files(&cluster, "h4"), Vec::<PathBuf>::new());
+    // A file that is copied by hand is the image, where its bytes are those of the image.
+    let by_hand = cluster
+        .image_dir("h4")
+        .join(added["file_name"].as_str().unwrap());
+    fs::write(&by_hand, &changed).expect("a file");
+    let failed = refused(&cluster, &[&create[..], &["--host", "h4"]].concat());
+    assert_eq!(failed["reason"], "IMAGE_NOT_AVAILABLE", "{failed:#}");
+    fs::write(&by_hand, &bytes).expect("a file");
+    cluster.run(&[&create[..], &["--host", "h4"]].concat());
     let refusal = refused(&cluster, &["image", "copy", "none", "--all"]);
     assert_eq!(refusal["reason"], "IMAGE_NOT_FOUND", "{refusal:#}");
 }

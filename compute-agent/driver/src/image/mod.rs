@@ -279,7 +279,11 @@ fn read_head(path: &Path) -> Result<(Vec<u8>, u64), Error> {
 }
 
 /// Opens a file for reading; does not wait where it is a pipe.
-fn open(path: &Path) -> std::io::Result<File> {
+///
+/// # Errors
+///
+/// When the system refuses it.
+pub fn open(path: &Path) -> std::io::Result<File> {
     #[expect(clippy::cast_possible_wrap, reason = "bits, not a number")]
     let flags = OFlags::NONBLOCK.bits() as i32;
     OpenOptions::new().read(true).custom_flags(flags).open(path)

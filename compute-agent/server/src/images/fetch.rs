@@ -50,8 +50,17 @@ const NOT_THE_IMAGE: [&str; 5] = [
     "INVALID_IMAGE",
 ];
 
-/// What a fetch leads to; nothing while it goes on.
-type Outcome = watch::Receiver<Option<Result<(), Refusal>>>;
+/// Whether the image was fetched, and was not here before; nothing while that goes on.
+type Outcome = watch::Receiver<Option<Result<bool, Refusal>>>;
+
+/// An image that is to be here, and where it is.
+#[derive(Clone, Debug)]
+pub(super) struct Fetch {
+    pub(super) store: ImageStore,
+    pub(super) grant: ImageGrant,
+    pub(super) content: ImageContent,
+    pub(super) origin: Origin,
+}
 
 /// Where an image is.
 #[derive(Clone, Debug)]
@@ -102,20 +111,11 @@ impl ImageFetches {
     /// # Errors
     ///
     /// Why it is not here.
-    pub(super) async fn fetch(
-        &self,
-        store: ImageStore,
-        grant: ImageGrant,
-        content: ImageContent,
-        origin: Origin,
-    ) -> Result<bool, Refusal> {
-        if has(&store, &grant.file, content).await? {
-            return Ok(false);
-        }
-        let mut outcome = self.join(store, grant, content, origin);
+    pub(super) async fn fetch(&self, fetch: Fetch) -> Result<bool, Refusal> {
+        let mut outcome = self.join(fetch);
         let ended = outcome.wait_for(Option::is_some).await;
         match ended.as_deref() {
-            Ok(Some(result)) => result.clone().map(|()| true),
+            Ok(Some(result)) => result.clone(),
             Ok(None) | Err(_) => Err(Refusal::new(
                 Code::Internal,
                 "IMAGE_STORE_FAILED",
@@ -125,29 +125,23 @@ impl ImageFetches {
     }
 
     /// Returns the outcome of the fetch that goes on, or of one that begins.
-    fn join(
-        &self,
-        store: ImageStore,
-        grant: ImageGrant,
-        content: ImageContent,
-        origin: Origin,
-    ) -> Outcome {
+    fn join(&self, fetch: Fetch) -> Outcome {
         let mut all = self.lock();
-        if let Some(outcome) = all.get(&grant.file) {
+        if let Some(outcome) = all.get(&fetch.grant.file) {
             return outcome.clone();
         }
         let (ended, outcome) = watch::channel(None);
-        all.insert(grant.file.clone(), outcome.clone());
+        all.insert(fetch.grant.file.clone(), outcome.clone());
         drop(all);
         let underway = Underway {
             fetches: self.clone(),
-            file: grant.file.clone(),
+            file: fetch.grant.file.clone(),
         };
         tokio::spawn(async move {
             let fetches = underway.fetches.clone();
-            let fetched = fetches.run(store, &grant, content, &origin).await;
+            let fetched = fetches.run(&fetch).await;
             if let Err(refusal) = &fetched {
-                tracing::warn!(image = %grant.file, %refusal, "an image was not fetched");
+                tracing::warn!(image = %fetch.grant.file, %refusal, "an image was not fetched");
             }
             drop(underway);
             // All who waited may have gone.
@@ -156,74 +150,79 @@ impl ImageFetches {
         outcome
     }
 
-    async fn run(
-        &self,
-        store: ImageStore,
-        grant: &ImageGrant,
-        content: ImageContent,
-        origin: &Origin,
-    ) -> Result<(), Refusal> {
-        // One may have ended between the look and the beginning.
-        if has(&store, &grant.file, content).await? {
-            return Ok(());
+    async fn run(&self, fetch: &Fetch) -> Result<bool, Refusal> {
+        if self.has(fetch).await? {
+            return Ok(false);
         }
         let begun = Instant::now();
-        let fetching = self.receive(store, grant, content, origin);
         let fetched = tokio::select! {
-            fetched = timeout(TIME_MAX, fetching) => fetched,
+            fetched = timeout(TIME_MAX, self.receive(fetch)) => fetched,
             () = self.stopping.cancelled() => return Err(super::stopping()),
         };
+        let source = &fetch.origin.host;
         match fetched {
             Ok(Ok(())) => {}
             Ok(Err(refusal)) if NOT_THE_IMAGE.contains(&refusal.reason.as_str()) => {
-                return Err(
-                    failed(&origin.host, &refusal.message).with("source_reason", refusal.reason)
-                );
+                return Err(failed(source, &refusal.message).with("source_reason", refusal.reason));
             }
             Ok(Err(refusal)) => return Err(refusal),
-            Err(_) => return Err(failed(&origin.host, "it takes too long")),
+            Err(_) => return Err(failed(source, "it takes too long")),
         }
         tracing::info!(
-            image = %grant.file,
-            from = %origin.host,
-            bytes = content.length_bytes,
+            image = %fetch.grant.file,
+            from = %source,
+            bytes = fetch.content.length_bytes,
             ms = begun.elapsed().as_millis(),
             "an image was fetched"
         );
-        Ok(())
+        Ok(true)
     }
 
-    async fn receive(
-        &self,
-        store: ImageStore,
-        grant: &ImageGrant,
-        content: ImageContent,
-        origin: &Origin,
-    ) -> Result<(), Refusal> {
+    /// Returns whether an image is here. One that cannot be read is not.
+    async fn has(&self, fetch: &Fetch) -> Result<bool, Refusal> {
+        let (store, file) = (fetch.store.clone(), fetch.grant.file.clone());
+        let (content, stopping) = (fetch.content, self.stopping.clone());
+        let looking = move || match store.has(&file, &content, &stopping) {
+            Err(refusal) if !stopping.is_cancelled() => {
+                tracing::warn!(image = %file, %refusal, "the file of an image cannot be read");
+                Ok(false)
+            }
+            looked => looked,
+        };
+        let looked = tokio::task::spawn_blocking(looking).await;
+        looked.unwrap_or_else(|_| {
+            let message = "looking for the image panicked";
+            Err(Refusal::new(Code::Internal, "IMAGE_STORE_FAILED", message))
+        })
+    }
+
+    async fn receive(&self, fetch: &Fetch) -> Result<(), Refusal> {
+        let (source, content) = (&fetch.origin.host, &fetch.content);
         let busy_until = Instant::now() + BUSY_MAX;
         let (mut parts, turn) = loop {
             let turn = self.turns.clone().acquire_owned().await;
             let turn = turn.map_err(|_| super::stopping())?;
-            match self.open(origin).await {
+            match self.open(&fetch.origin).await {
                 Ok(parts) => break (parts, turn),
                 Err(status) if is_busy(&status) && Instant::now() < busy_until => {
                     // Other images are fetched meanwhile.
                     drop(turn);
                     sleep(REPEAT_AFTER).await;
                 }
-                Err(status) => return Err(refused(&origin.host, &status)),
+                Err(status) => return Err(refused(source, &status)),
             }
         };
         let expected = Expected {
-            format: grant.format,
+            format: fetch.grant.format,
             // The host that took it from its user has looked at it.
             source: Source::Berth,
             length_bytes: Some(content.length_bytes),
             sha256: Some(content.sha256),
             replaces: true,
         };
-        let mut received = Received::begin(store, grant.file.clone(), expected, turn);
-        while received.push(next(&mut parts, &origin.host).await).await {}
+        let (store, file) = (fetch.store.clone(), fetch.grant.file.clone());
+        let mut received = Received::begin(store, file, expected, turn);
+        while received.push(next(&mut parts, source).await).await {}
         received.end().await.map(|_| ())
     }
 
@@ -239,16 +238,6 @@ impl ImageFetches {
         let opened = opened.map_err(|_| Status::unavailable("it does not answer"))?;
         opened.map(tonic::Response::into_inner)
     }
-}
-
-/// Returns whether an image is here.
-async fn has(store: &ImageStore, file: &ImageFile, content: ImageContent) -> Result<bool, Refusal> {
-    let (store, file) = (store.clone(), file.clone());
-    let has = tokio::task::spawn_blocking(move || store.has(&file, &content)).await;
-    has.map_err(|_| {
-        let message = "looking for the image panicked";
-        Refusal::new(Code::Internal, "IMAGE_STORE_FAILED", message)
-    })
 }
 
 /// Returns what another host sends next.
@@ -279,3 +268,6 @@ fn failed(host: &HostName, why: &str) -> Refusal {
     let message = format!("host {host} does not send the image: {why}");
     Refusal::new(Code::Unavailable, "IMAGE_SOURCE_FAILED", message).with("source", host)
 }
+
+#[cfg(test)]
+mod tests;

@@ -29,7 +29,7 @@ use berth_domain::id::TimeMs;
 use berth_domain::image::{ImageContent, ImageFile};
 use berth_domain::name::HostName;
 use berth_domain::refusal::{Code, Refusal};
-use berth_domain::version::{Feature, TOO_OLD};
+use berth_domain::version::Feature;
 use berth_process::access::{self, audit};
 use berth_process::wall_clock_ms;
 use berth_proto::agent::v1::put_image_request::{Open, Request as Put};
@@ -51,9 +51,10 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Status, Streaming};
 
-use self::fetch::{ImageFetches, Origin};
+use self::fetch::{Fetch, ImageFetches, Origin};
 use self::receive::{Incoming, Received};
 use self::store::{Expected, ImagePart, ImageReader, Sum};
+use crate::feature;
 use crate::grants::Grants;
 
 pub(crate) use self::store::ImageStore;
@@ -112,7 +113,7 @@ impl Images {
         &self,
         request: Request<Streaming<PutImageRequest>>,
     ) -> Result<PutImageResponse, Status> {
-        self.gate()?;
+        feature::gate(&self.facts, Feature::Images)?;
         let caller = access::caller(request.extensions()).cloned();
         let mut inbound = request.into_inner();
         let open = first(&mut inbound).await?;
@@ -129,7 +130,8 @@ impl Images {
                 "image {} is complete: it is not added again",
                 grant.file.name()
             );
-            return Err(to_status(&refused("IMAGE_DIFFERS", message)));
+            let refusal = Refusal::new(Code::AlreadyExists, "IMAGE_EXISTS", message);
+            return Err(to_status(&refusal));
         }
         let sha256 = read_optional_sha256(&open.sha256, "open.sha256")?;
         let Ok(turn) = self.puts.clone().try_acquire_owned() else {
@@ -169,7 +171,7 @@ impl Images {
         &self,
         request: Request<FetchImageRequest>,
     ) -> Result<FetchImageResponse, Status> {
-        self.gate()?;
+        feature::gate(&self.facts, Feature::Images)?;
         let caller = access::caller(request.extensions()).cloned();
         let wire = request.into_inner();
         let conductor = caller.as_deref().map(|caller| caller.name.as_str());
@@ -177,12 +179,17 @@ impl Images {
         let grant = self.granted("FetchImage", caller.as_deref(), conductor, signed)?;
         let content = complete(&grant).map_err(|refusal| to_status(&refusal))?;
         let store = self.store().map_err(|refusal| to_status(&refusal))?.clone();
-        let origin = Origin {
-            host: field::name(&wire.source, "source")?,
-            address: wire.source_address,
-            grant: wire.grant,
+        let fetch = Fetch {
+            store,
+            grant,
+            content,
+            origin: Origin {
+                host: field::name(&wire.source, "source")?,
+                address: wire.source_address,
+                grant: wire.grant,
+            },
         };
-        let fetched = self.fetches.fetch(store, grant, content, origin).await;
+        let fetched = self.fetches.fetch(fetch).await;
         let fetched = fetched.map_err(|refusal| to_status(&self.at_host(refusal)))?;
         Ok(FetchImageResponse { fetched })
     }
@@ -196,7 +203,7 @@ impl Images {
         &self,
         request: Request<ReadImageRequest>,
     ) -> Result<Messages<ReadImageResponse>, Status> {
-        self.gate()?;
+        feature::gate(&self.facts, Feature::Images)?;
         let caller = access::caller(request.extensions()).cloned();
         let signed = request.into_inner().grant;
         let grant = self.granted("ReadImage", caller.as_deref(), None, signed.as_ref())?;
@@ -213,7 +220,7 @@ impl Images {
             stopping: self.stopping.clone(),
         };
         let opening = tokio::task::spawn_blocking(move || {
-            let reader = sent.store.open(&sent.file, &sent.content);
+            let reader = sent.store.open(&sent.file, &sent.content, &sent.stopping);
             reader.map(|reader| (sent, reader))
         });
         let opened = opening.await;
@@ -225,15 +232,6 @@ impl Images {
             drop(turn);
         });
         Ok(ReceiverStream::new(receiver))
-    }
-
-    /// Refuses a call where this agent behaves like one that is too old for it.
-    fn gate(&self) -> Result<(), Status> {
-        let (host, version) = (&self.facts.host, self.facts.version);
-        Feature::Images.gate_host(version).map_err(|old| {
-            let message = format!("the agent of host {host} is too old: {old}");
-            to_status(&Refusal::new(Code::Unimplemented, TOO_OLD, message).with("host", host))
-        })
     }
 
     fn store(&self) -> Result<&ImageStore, Refusal> {
@@ -289,12 +287,7 @@ impl Images {
         conductor: Option<&str>,
         signed: Option<&SignedGrant>,
     ) -> Result<ImageGrant, Status> {
-        let line = audit::Line {
-            method: method.to_owned(),
-            caller: caller.map_or_else(|| access::UNVERIFIED.to_owned(), Identity::principal),
-            vm: String::new(),
-            operation: String::new(),
-        };
+        let line = audit::Line::of(method, caller);
         let granted = self
             .grants
             .check_image(signed, conductor, TimeMs(wall_clock_ms()));

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   .debian-12@3f6c1d2e7b1a.h1.UUID.part ──complete, checked, synced──▶ debian-12@3f6c1d2e7b1a
-//!   .checksums/debian-12@3f6c1d2e7b1a      the SHA-256 that was computed of it
+//!   .checksums/debian-12@3f6c1d2e7b1a      the SHA-256 that was computed of it since
 //! ```
 //!
 //! Not here: who may have which image, and where it comes from.
@@ -25,7 +25,7 @@ use berth_driver::disks::{DiskReader, Piece, free_space};
 use berth_driver::image::{self, Base, Declared, Size, Source, record};
 use berth_proto::convert::image::IMAGE_ZEROS_MAX;
 use ring::digest::{Context, SHA256};
-use rustix::fs::OFlags;
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::driver_call::refusal;
@@ -94,35 +94,53 @@ impl ImageStore {
         image().is_some()
     }
 
-    /// Returns whether an image is here, whole and with this checksum.
-    pub(crate) fn has(&self, file: &ImageFile, content: &ImageContent) -> bool {
-        let known = fs::symlink_metadata(self.path(file));
-        let is_whole =
-            known.is_ok_and(|known| known.is_file() && known.len() == content.length_bytes);
-        let sum = || {
-            fs::read_to_string(self.checksum_path(file))
-                .ok()?
-                .trim()
-                .parse()
-                .ok()
-        };
-        is_whole && sum() == Some(content.sha256)
+    /// Returns whether an image is here, whole and with this checksum. Where that is not known of the file,
+    /// as of one that was copied there by hand, all of it is read.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read, or the agent is stopping.
+    pub(crate) fn has(
+        &self,
+        file: &ImageFile,
+        content: &ImageContent,
+        stopping: &CancellationToken,
+    ) -> Result<bool, Refusal> {
+        let path = self.path(file);
+        let seen = fs::symlink_metadata(&path);
+        let is_whole = seen.is_ok_and(|seen| seen.is_file() && seen.len() == content.length_bytes);
+        if !is_whole || self.checksum(file) == Some(content.sha256) {
+            return Ok(is_whole);
+        }
+        let has = sum_of(&path, stopping)? == content.sha256;
+        if has {
+            tracing::info!(image = %file, "a file is found to be the image");
+            self.keep_checksum(file, content.sha256);
+        }
+        Ok(has)
+    }
+
+    /// Returns the checksum that was computed of a file.
+    fn checksum(&self, file: &ImageFile) -> Option<Sha256> {
+        let text = fs::read_to_string(self.checksum_path(file)).ok()?;
+        text.trim().parse().ok()
     }
 
     fn checksum_path(&self, file: &ImageFile) -> PathBuf {
         self.directory.join(CHECKSUMS).join(file.to_string())
     }
 
-    /// Puts the checksum of an image on stable storage, before the image has its name.
-    fn write_checksum(&self, file: &ImageFile, sum: Sha256) -> Result<(), Refusal> {
+    /// Puts the checksum of an image, which has its name, on stable storage. Without one it is computed again.
+    fn keep_checksum(&self, file: &ImageFile, sum: Sha256) {
         let path = self.checksum_path(file);
-        let directory = self.directory.join(CHECKSUMS);
-        let written = fs::create_dir_all(&directory)
+        let written = fs::create_dir_all(self.directory.join(CHECKSUMS))
             .and_then(|()| berth_files::replace(&path, format!("{sum}\n").as_bytes()));
-        written.map_err(|error| store_failed("written", &path, &error))
+        if let Err(error) = written {
+            tracing::warn!(path = %path.display(), %error, "a checksum is not stored");
+        }
     }
 
-    /// Notes that a file is not the image any more: from here on it is fetched again, or not to be had.
+    /// Forgets the checksum of a file that is not the image any more: from here on it is fetched again.
     pub(crate) fn forget(&self, file: &ImageFile) {
         if let Err(refusal) = remove(&self.checksum_path(file)) {
             tracing::warn!(image = %file, %refusal, "a checksum is not removed");
@@ -196,8 +214,9 @@ impl ImageStore {
         &self,
         file: &ImageFile,
         content: &ImageContent,
+        stopping: &CancellationToken,
     ) -> Result<ImageReader, Refusal> {
-        if self.has(file, content) {
+        if self.has(file, content, stopping)? {
             return ImageReader::open(&self.path(file));
         }
         // Also where the file is not what the cluster has.
@@ -387,7 +406,6 @@ impl ImageWriter {
         if !self.expected.replaces && whole.exists() {
             return Err(self.exists());
         }
-        self.store.write_checksum(&self.image, sha256)?;
         // Before anything can use it in another format.
         let writer = Uuid::from_u128(self.image.number().into());
         record::write(
@@ -408,13 +426,19 @@ impl ImageWriter {
             Err(error) => return Err(store_failed("named", &whole, &error)),
         }
         let synced = File::open(directory).and_then(|directory| directory.sync_all());
-        synced.map_err(|error| store_failed("synced", directory, &error))
+        if let Err(error) = synced {
+            // An agent that starts after a power cut may find it or not.
+            remove(&whole)?;
+            return Err(store_failed("synced", directory, &error));
+        }
+        self.store.keep_checksum(&self.image, sha256);
+        Ok(())
     }
 
     fn exists(&self) -> Refusal {
         let (name, host) = (self.image.name(), &self.store.host);
         let message = format!("host {host} has image {name} already: it is not added again");
-        precondition("IMAGE_DIFFERS", message)
+        Refusal::new(Code::AlreadyExists, "IMAGE_EXISTS", message)
     }
 
     fn examine_sum(&self, sha256: Sha256) -> Result<(), Refusal> {
@@ -490,11 +514,7 @@ pub(crate) struct ImageReader {
 
 impl ImageReader {
     fn open(path: &Path) -> Result<Self, Refusal> {
-        let opened = OpenOptions::new()
-            .read(true)
-            .custom_flags(no_wait())
-            .open(path);
-        let file = opened.map_err(|error| failed("opened", path, &error))?;
+        let file = image::open(path).map_err(|error| failed("opened", path, &error))?;
         let is_file = file.metadata().is_ok_and(|known| known.is_file());
         if !is_file {
             return Err(refused(path, "it is no regular file", "name a file"));
@@ -525,10 +545,17 @@ impl ImageReader {
     }
 }
 
-/// The flag with which opening a pipe does not wait.
-#[expect(clippy::cast_possible_wrap, reason = "bits, not a number")]
-fn no_wait() -> i32 {
-    OFlags::NONBLOCK.bits() as i32
+/// Returns the SHA-256 of a file.
+fn sum_of(path: &Path, stopping: &CancellationToken) -> Result<Sha256, Refusal> {
+    let mut reader = ImageReader::open(path)?;
+    let mut sum = Sum::new();
+    while let Some(part) = reader.next()? {
+        if stopping.is_cancelled() {
+            return Err(super::stopping());
+        }
+        sum.add(&part);
+    }
+    Ok(sum.finish())
 }
 
 fn remove(path: &Path) -> Result<(), Refusal> {
@@ -570,3 +597,6 @@ fn store_failed(what: &str, path: &Path, error: &io::Error) -> Refusal {
 fn words(what: &str, path: &Path, error: &io::Error) -> String {
     format!("{} cannot be {what}: {error}", path.display())
 }
+
+#[cfg(test)]
+mod tests;
