@@ -32,8 +32,8 @@ fn hostile() -> Vec<String> {
     ]
     .map(str::to_owned)
     .to_vec();
-    texts.push("<b>".repeat(10_000 / 3));
-    texts.push("\u{1b}".repeat(10_000));
+    texts.push("<b>".repeat(1_000));
+    texts.push("\u{1b}".repeat(3_000));
     texts
 }
 

@@ -21,7 +21,7 @@ use berth_domain::version::ServiceVersion;
 use berth_simulation::{Bug, Options, Summary, run};
 
 /// How many seeds an ordinary test run goes through.
-const SEEDS: u64 = 250;
+const SEEDS: u64 = 100;
 /// Within how many seeds each planted bug must be found.
 const SEEDS_FOR_BUGS: u64 = 200;
 /// Where the seeds begin among which the missing comparison of contents must be found.
@@ -29,17 +29,17 @@ const FIRST_SEED_OF_CONTENT: u64 = 1100;
 /// How many seeds with volumes an ordinary test run goes through.
 const VOLUMES: u64 = 12;
 /// How many seeds with writes through any member an ordinary test run goes through.
-const WRITERS: u64 = 60;
+const WRITERS: u64 = 30;
 /// How many seeds with members that come and go an ordinary test run goes through.
-const MEMBERSHIPS: u64 = 80;
+const MEMBERSHIPS: u64 = 40;
 /// How many seeds with damaged disks an ordinary test run goes through.
-const DAMAGES: u64 = 60;
+const DAMAGES: u64 = 30;
 /// How many seeds with a directory that is put back an ordinary test run goes through.
-const ROLLBACKS: u64 = 60;
+const ROLLBACKS: u64 = 30;
 /// How many seeds with lost schedulers an ordinary test run goes through.
-const RESTORES: u64 = 60;
+const RESTORES: u64 = 30;
 /// How many orders of a rolling upgrade an ordinary test run goes through.
-const UPGRADES: u64 = 200;
+const UPGRADES: u64 = 80;
 
 fn number(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
@@ -422,7 +422,7 @@ fn planted_bugs_are_found() {
 /// Goal: whatever the order in which three members, two conductors and all agents are exchanged for
 /// newer programs, and some of them back in between, everything holds that holds without; nothing
 /// fails but what somebody was too old for; once the version is raised everything works. Method:
-/// 200 orders, from each older version, one half with everything else going wrong too.
+/// 80 orders, from each older version, one half with everything else going wrong too.
 ///
 /// Replay one with `BERTH_SEED=…` as above; other numbers of orders by `BERTH_UPGRADES`.
 #[test]
