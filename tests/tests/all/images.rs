@@ -222,8 +222,9 @@ fn an_image_is_copied_before_it_is_needed() {
     for number in [1, 2] {
         cluster.agents[number].kill();
     }
-    let create = ["vm", "create", "a", "--flavor", "small", "--disk", "data:1"];
-    let failed = refused(&cluster, &[&create[..], &["--host", "h4"]].concat());
+    #[rustfmt::skip]
+    let create = |vm| ["vm", "create", vm, "--flavor", "small", "--disk", "data:1", "--host", "h4"];
+    let failed = refused(&cluster, &create("a"));
     assert_eq!(failed["reason"], "IMAGE_NOT_AVAILABLE", "{failed:#}");
     assert_eq!(files(&cluster, "h4"), Vec::<PathBuf>::new());
     // A file that is copied by hand is the image, where its bytes are those of the image.
@@ -231,10 +232,10 @@ fn an_image_is_copied_before_it_is_needed() {
         .image_dir("h4")
         .join(added["file_name"].as_str().unwrap());
     fs::write(&by_hand, &changed).expect("a file");
-    let failed = refused(&cluster, &[&create[..], &["--host", "h4"]].concat());
+    let failed = refused(&cluster, &create("b"));
     assert_eq!(failed["reason"], "IMAGE_NOT_AVAILABLE", "{failed:#}");
     fs::write(&by_hand, &bytes).expect("a file");
-    cluster.run(&[&create[..], &["--host", "h4"]].concat());
+    cluster.run(&create("c"));
     let refusal = refused(&cluster, &["image", "copy", "none", "--all"]);
     assert_eq!(refusal["reason"], "IMAGE_NOT_FOUND", "{refusal:#}");
 }
