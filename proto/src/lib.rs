@@ -15,6 +15,7 @@
 //! | [`consistency`] | the consistency of reads, and what a stale answer is worth, in metadata |
 //! | [`for_cluster`] | the cluster that a request is for, in metadata |
 //! | [`filter`] | filters of lists, evaluated on the messages |
+//! | [`mod@reference`] | the messages of the API with their comments |
 //! | [`mod@format`] | which cluster version brought which part of what is stored |
 //! | [`raft`] | what members of a scheduler group send each other |
 //! | [`csi`] | the Container Storage Interface |
@@ -28,6 +29,7 @@ pub mod filter;
 pub mod for_cluster;
 pub mod format;
 pub mod raw;
+pub mod reference;
 pub mod status;
 mod wire;
 
