@@ -23,6 +23,7 @@ pub use self::console::Console;
 pub use self::cpu_model::{Cpu, CpuGroup};
 pub use self::disk::DiskArgument;
 pub use self::escape_key::EscapeKey;
+pub use self::explain::Explain;
 pub use self::first_boot::FirstBoot;
 pub use self::history::HistoryPart;
 pub use self::host::{Host, HostCheck, HostPmem};
@@ -58,6 +59,7 @@ mod console;
 mod cpu_model;
 mod disk;
 mod escape_key;
+mod explain;
 mod first_boot;
 mod help;
 mod history;
@@ -294,6 +296,8 @@ pub enum Command {
     Dev(Dev),
     /// Demonstrate a boot and a live migration step by step
     Demo(Demo),
+    /// Explain the resources of the API and their fields
+    Explain(Explain),
     /// Print a script that completes commands in a shell
     Completion(Completion),
     /// Follow changes of VMs, hosts, claims and operations

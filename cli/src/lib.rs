@@ -15,6 +15,7 @@
 //! | [`planner`] | what would be survived, balanced, and what still fits; for Ganeti's files too |
 //! | [`backup`] | what files of backups hold, and whether they verify |
 //! | [`replay`] | recorded decisions made again, also under another policy or fleet |
+//! | [`explain`] | what resources and their fields mean |
 //! | [`completion`] | completing commands in a shell |
 //! | [`usage`] | what is typed and cannot be carried out |
 //! | [`certs`] | making the certificates by which the parts know each other |
@@ -51,6 +52,7 @@ pub mod demo;
 pub mod dev;
 pub mod drained;
 pub mod draw;
+pub mod explain;
 pub mod failure;
 pub mod files;
 pub mod fit;
@@ -196,6 +198,9 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
         completion::run(&args);
         return Ok(());
     }
+    if let Command::Explain(args) = &arguments.command {
+        return explain::run(args, arguments.global.format());
+    }
     let mut session = session(&arguments)?;
     match arguments.command {
         Command::Host(command) => host::run(&session, command).await,
@@ -233,6 +238,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::LogLevel(command) => log_level::run(&session, command).await,
         Command::Support(command) => support::run(&session, command).await,
         Command::Certs(command) => certs::run(command, session.output),
+        Command::Explain(args) => explain::run(&args, session.output),
         Command::Completion(args) => {
             completion::run(&args);
             Ok(())

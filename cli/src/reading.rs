@@ -75,6 +75,7 @@ fn shows_what_is(command: &Command) -> bool {
         | Command::Fit(_)
         | Command::Dev(_)
         | Command::Demo(_)
+        | Command::Explain(_)
         | Command::Completion(_)
         | Command::Watch(_)
         | Command::Top(_)

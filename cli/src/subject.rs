@@ -174,6 +174,7 @@ const COMMANDS: &[(&str, Effect, Names)] = &[
     ("demo", Changes, NONE),
     ("fit", Reads, NONE),
     ("iallocator", Reads, NONE),
+    ("explain", Reads, NONE),
     ("completion", Reads, NONE),
 ];
 

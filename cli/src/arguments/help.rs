@@ -54,7 +54,10 @@ const GROUPS: &[(&str, &[&str])] = &[
         &["verify", "score", "balance", "capacity", "replay"],
     ),
     ("Volumes", &["volume"]),
-    ("Tools", &["dev", "demo", "fit", "iallocator", "completion"]),
+    (
+        "Tools",
+        &["dev", "demo", "explain", "fit", "iallocator", "completion"],
+    ),
 ];
 
 /// Returns all commands, as clap knows them.

@@ -166,6 +166,10 @@ mod tests {
         ("NEW_NAME", "of a class, checked by the scheduler"),
         ("NODE", "of Ganeti"),
         ("PARENT", "a provider"),
+        (
+            "PATH",
+            "of a message or a field, checked with those there are",
+        ),
         ("PREFIX", "of names"),
         ("PRINCIPAL", "of an audit filter"),
         ("PROVIDER", "its name may hold anything"),

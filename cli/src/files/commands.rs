@@ -163,6 +163,7 @@ fn verdict(command: &Command) -> Verdict {
         Command::Volume(verb) => volume(verb),
         Command::Backup(_)
         | Command::Fit(_)
+        | Command::Explain(_)
         | Command::Completion(_)
         | Command::Dev(_)
         | Command::Demo(_)

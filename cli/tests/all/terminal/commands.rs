@@ -154,6 +154,7 @@ pub(super) const ELSEWHERE: &[(&str, &str)] = &[
         "draws the whole screen of a terminal; tested on one, with a server of this kind",
     ),
     ("completion", "calls no server"),
+    ("explain", "calls no server"),
     ("dev", "calls its own parts only"),
     ("demo", "calls its own parts only"),
     ("iallocator", "prints JSON, and calls no server"),
