@@ -75,7 +75,9 @@ pub use nodes::{
     FourNodes, Memory, Outcome, Watched, WatchedDisk, counting_guest, free_pages, make_nvdimm,
     set_pages,
 };
-pub use prerequisites::{CSI_SANITY, Missing, Need, axe_core, placement_python, python_client};
+pub use prerequisites::{
+    CSI_SANITY, LONG, Missing, Need, axe_core, placement_python, python_client,
+};
 pub use process::Process;
 pub use small_disk::{Filler, SmallDisk};
 

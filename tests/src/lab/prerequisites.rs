@@ -14,6 +14,10 @@ use super::small_disk::SmallDisk;
 /// The variable with the path of `csi-sanity`, the public suite of the Container Storage Interface.
 pub const CSI_SANITY: &str = "BERTH_CSI_SANITY";
 
+/// Set where there is time for what takes minutes of all CPUs; `each-step` takes more. See
+/// `tests/long/README.md`.
+pub const LONG: &str = "BERTH_LONG";
+
 /// What gets everything that is a package.
 const INSTALL: &str = "run .ci/install";
 
@@ -54,6 +58,8 @@ pub enum Need {
     Systemd,
     /// The public suite of the Container Storage Interface, which is built by hand.
     CsiSanity,
+    /// Minutes of all CPUs: not in every run (`tests/long/README.md`).
+    LongRun,
 }
 
 /// What a machine lacks.
@@ -153,6 +159,7 @@ impl Need {
                 .try_for_each(require_program)
             }
             Self::CsiSanity => csi_sanity(),
+            Self::LongRun => long_run(),
         }
     }
 
@@ -175,7 +182,8 @@ impl Need {
             | Self::LoopDevices
             | Self::SmallDisk
             | Self::Systemd
-            | Self::CsiSanity => false,
+            | Self::CsiSanity
+            | Self::LongRun => false,
         }
     }
 }
@@ -208,6 +216,17 @@ fn csi_sanity() -> Result<(), Missing> {
     Err(Missing {
         is_required: false,
         ..missing.hint("build it as tests/long/README.md says")
+    })
+}
+
+fn long_run() -> Result<(), Missing> {
+    if std::env::var_os(LONG).is_some() {
+        return Ok(());
+    }
+    let missing = Missing::new("it takes minutes");
+    Err(Missing {
+        is_required: false,
+        ..missing.hint(format!("set {LONG}=1"))
     })
 }
 

@@ -23,11 +23,11 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use berth_tests::lab::{Missing, Need};
+use berth_tests::lab::{LONG, Missing, Need};
 use libtest_mimic::{Arguments, FormatSetting, Trial};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-use crate::{pmem, process_tree};
+use crate::process_tree;
 
 /// The variable that names what this program does instead of running tests: a role from the list in
 /// `main.rs`, in a machine of a lab, or one test.
@@ -193,7 +193,7 @@ fn run_apart(test: &Test) -> Result<()> {
 
 /// How long one test may take: three times what the longest takes on two CPUs.
 fn limit() -> Duration {
-    let is_long = std::env::var_os(pmem::LONG).is_some();
+    let is_long = std::env::var_os(LONG).is_some();
     Duration::from_secs(if is_long { 7_200 } else { 900 })
 }
 

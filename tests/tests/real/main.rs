@@ -46,8 +46,8 @@ mod watchdog;
 use std::process::ExitCode;
 
 use berth_tests::lab::Need::{
-    Browser, CsiSanity, Curl, FileSystems, Hypervisor, Libvirt, LoopDevices, Namespaces, Nodes,
-    PersistentMemory, PlacementSuite, Prometheus, PythonClient, QemuImg, SmallDisk, Systemd,
+    Browser, CsiSanity, Curl, FileSystems, Hypervisor, Libvirt, LongRun, LoopDevices, Namespaces,
+    Nodes, PersistentMemory, PlacementSuite, Prometheus, PythonClient, QemuImg, SmallDisk, Systemd,
     TwoCpus,
 };
 use harness::{ROLE, Test};
@@ -155,14 +155,14 @@ const TESTS: &[Test] = &[
     test!(python::the_client_is_built_installed_and_tested, [PythonClient]),
 
     // These run alone.
-    test!(nodes::memory_is_where_the_claim_says, [Nodes]),
+    test!(nodes::memory_is_where_the_claim_says, [LongRun, Nodes]),
 
-    test!(pmem::what_guests_wrote_is_erased_whatever_stops_it, [PersistentMemory]),
+    test!(pmem::what_guests_wrote_is_erased_whatever_stops_it, [LongRun, PersistentMemory]),
     test!(pmem::what_a_deleted_vm_wrote_is_erased_before_another_has_it, [PersistentMemory, Nodes]),
-    test!(pmem::volumes_outlive_their_agent_and_nothing_outlives_volumes, [PersistentMemory]),
+    test!(pmem::volumes_outlive_their_agent_and_nothing_outlives_volumes, [LongRun, PersistentMemory]),
     test!(pmem::the_public_suite_passes_on_real_devices, [CsiSanity, PersistentMemory]),
 
-    test!(watchdog::a_host_that_is_not_heard_of_is_reset_unless_it_runs_nothing, [Nodes]),
+    test!(watchdog::a_host_that_is_not_heard_of_is_reset_unless_it_runs_nothing, [LongRun, Nodes]),
 ];
 
 /// What this program does instead, where a test starts it again.

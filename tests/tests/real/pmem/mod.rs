@@ -38,7 +38,7 @@ use std::io::{BufReader, ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use berth_tests::lab::{FourNodes, Outcome, counting_guest, make_nvdimm};
+use berth_tests::lab::{FourNodes, LONG, Outcome, counting_guest, make_nvdimm};
 
 use crate::harness::{FINISHED, ROLE};
 use crate::{PROGRAMS, site};
@@ -56,9 +56,6 @@ pub(crate) const ERASER: &str = "pmem/eraser";
 
 /// Where the machine has this program.
 const SELF: &str = "/lab/test";
-
-/// Set where there is time for what takes long; see `tests/long/README.md`.
-pub(crate) const LONG: &str = "BERTH_LONG";
 
 /// How far an erase had come before the machine lost its power.
 const MARK: &str = "BERTH_TEST_MARK";
@@ -142,9 +139,10 @@ pub(crate) fn what_a_deleted_vm_wrote_is_erased_before_another_has_it() {
 
 pub(crate) fn volumes_outlive_their_agent_and_nothing_outlives_volumes() {
     let directory = tempfile::tempdir().unwrap();
-    let role = match std::env::var_os(LONG) {
-        Some(_) => VOLUMES_AT_EACH_STEP,
-        None => VOLUMES,
+    let is_complete = std::env::var(LONG).is_ok_and(|value| value == "each-step");
+    let role = match is_complete {
+        true => VOLUMES_AT_EACH_STEP,
+        false => VOLUMES,
     };
     let (machine, nvdimms) = machine_with_volumes(directory.path(), role);
     let outcome = machine.run(&[SELF], PATIENCE).unwrap();
