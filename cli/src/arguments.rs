@@ -12,6 +12,7 @@ use berth_scheduler::moment::Moment;
 use berth_tls::Tls;
 use clap::{Args, Parser, Subcommand};
 
+pub use self::apply::Apply;
 pub use self::audit::{Audit, AuditList};
 pub use self::backup::{Backup, ClusterBackup, ClusterRecovery};
 pub use self::certs::{
@@ -21,7 +22,7 @@ pub use self::certs::{
 pub use self::completion::Completion;
 pub use self::console::Console;
 pub use self::cpu_model::{Cpu, CpuGroup};
-pub use self::disk::DiskArgument;
+pub use self::disk::{DiskArgument, suggested_format};
 pub use self::escape_key::EscapeKey;
 pub use self::explain::Explain;
 pub use self::first_boot::FirstBoot;
@@ -51,6 +52,7 @@ use crate::output::Format;
 pub use crate::placement::arguments::Placement;
 use crate::usage::Usage;
 
+mod apply;
 mod audit;
 mod backup;
 mod certs;
@@ -96,7 +98,8 @@ A cluster to try out:       berth dev
 
 Exit status: 0 success, 1 refused or failed, 2 wrong usage, 3 no server could
 be reached, 4 a negative result: no candidates, two sides differ, a failure
-would not be survived, a replay differs, or no leader answers `cluster status`.
+would not be survived, a replay differs, `apply --dry-run` finds a difference,
+or no leader answers `cluster status`.
 Any other read that one scheduler answered from its own state is a success, and
 standard error says so.
 
@@ -249,6 +252,8 @@ pub enum Command {
     /// Create, move, show, stop and delete virtual machines
     #[command(subcommand)]
     Vm(Vm),
+    /// Make the cluster have what files declare
+    Apply(Apply),
     /// Show, watch and abort migrations
     #[command(subcommand)]
     Migration(Migration),

@@ -23,6 +23,7 @@
 //! | [`top`] | the cluster on the whole screen, as it changes |
 //! | [`history`] | what became of a VM or a host |
 //! | [`log_level`] | which log lines programs write |
+//! | [`apply`] | making the cluster have what files declare |
 //! | [`progress`], [`failure`] | what is shown while an operation runs, and that it has failed |
 //! | [`mod@fit`] | would it fit? without any cluster |
 //! | [`draw`] | pictures of topologies |
@@ -35,6 +36,7 @@
 
 mod address;
 pub mod aggregate;
+pub mod apply;
 pub mod arguments;
 pub mod audit;
 pub mod backup;
@@ -46,6 +48,7 @@ mod change;
 pub mod class;
 pub mod cluster;
 pub mod completion;
+mod confirmation;
 pub mod cpu;
 pub mod cpu_model;
 pub mod demo;
@@ -204,6 +207,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let mut session = session(&arguments)?;
     match arguments.command {
         Command::Host(command) => host::run(&session, command).await,
+        Command::Apply(args) => apply::run(&session, args).await,
         Command::Flavor(command) => flavor::run(&session, command).await,
         Command::Image(command) => image::run(&session, command).await,
         Command::PciAlias(command) => pci_alias::run(&session, command).await,
@@ -294,6 +298,10 @@ fn fail(error: &anyhow::Error, format: Format) -> ExitCode {
     }
     if error.is::<replay::Differs>() {
         // The output names the decisions.
+        return ExitCode::from(EXIT_DIFFERENT);
+    }
+    if error.is::<apply::Drift>() {
+        // The output names the differences.
         return ExitCode::from(EXIT_DIFFERENT);
     }
     if error.is::<cluster::WithoutLeader>() {

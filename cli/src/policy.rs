@@ -10,7 +10,7 @@ use berth_proto::policy::v1::policy_service_client::PolicyServiceClient;
 use berth_proto::policy::v1::{
     GetSchedulingPolicyRequest, GetSchedulingPolicyResponse, UpdateSchedulingPolicyRequest,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::arguments::{Policy as Verb, PolicyScope};
 use crate::session::{Session, request_id, resource};
@@ -111,22 +111,12 @@ fn show_host(
 }
 
 fn show(session: &Session, policy: &SchedulingPolicy) -> anyhow::Result<()> {
-    let settings = policy.settings();
+    if session.for_programs() {
+        return output::value(&value(policy));
+    }
     let groups = by_name(&policy.memory.groups, &policy.cpu.groups);
     let hosts = by_name(&policy.memory.hosts, &policy.cpu.hosts);
-    if session.for_programs() {
-        let settings: BTreeMap<_, _> = settings.into_iter().collect();
-        let each = |(name, terms): (String, Settings)| (name, terms.into_iter().collect());
-        let groups: BTreeMap<String, BTreeMap<_, _>> = groups.into_iter().map(each).collect();
-        let hosts: BTreeMap<String, BTreeMap<_, _>> = hosts.into_iter().map(each).collect();
-        return output::value(&json!({
-            "settings": settings,
-            "groups": groups,
-            "hosts": hosts,
-            "generation": policy.generation.0,
-        }));
-    }
-    let mut fields: Vec<(&str, String)> = settings.into();
+    let mut fields: Vec<(&str, String)> = policy.settings().into();
     let words = |terms: Settings| {
         let words: Vec<_> = terms
             .iter()
@@ -142,11 +132,26 @@ fn show(session: &Session, policy: &SchedulingPolicy) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Returns a policy as programs see it.
+pub(crate) fn value(policy: &SchedulingPolicy) -> Value {
+    let each = |(name, terms): (String, Settings)| (name, terms.into_iter().collect());
+    let scoped = |all: BTreeMap<String, Settings>| -> BTreeMap<String, BTreeMap<_, _>> {
+        all.into_iter().map(each).collect()
+    };
+    let settings: BTreeMap<_, _> = policy.settings().into_iter().collect();
+    json!({
+        "settings": settings,
+        "groups": scoped(by_name(&policy.memory.groups, &policy.cpu.groups)),
+        "hosts": scoped(by_name(&policy.memory.hosts, &policy.cpu.hosts)),
+        "generation": policy.generation.0,
+    })
+}
+
 /// Settings as they are written on the command line.
-type Settings = Vec<(&'static str, String)>;
+pub(crate) type Settings = Vec<(&'static str, String)>;
 
 /// Returns the settings of groups or hosts.
-fn by_name<N: Ord + ToString>(
+pub(crate) fn by_name<N: Ord + ToString>(
     memory: &BTreeMap<N, MemoryTerms>,
     cpu: &BTreeMap<N, CpuTerms>,
 ) -> BTreeMap<String, Settings> {

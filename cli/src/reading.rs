@@ -69,7 +69,8 @@ fn shows_what_is(command: &Command) -> bool {
         // It reads where the programs are.
         Command::LogLevel(_) => true,
         Command::Support(_) => true,
-        Command::Backup(_)
+        Command::Apply(_)
+        | Command::Backup(_)
         | Command::Placement(_)
         | Command::Candidates(_)
         | Command::Fit(_)

@@ -151,7 +151,8 @@ fn show(session: &Session, wire: Wire, members: &[ServerGroupMember]) -> anyhow:
     Ok(())
 }
 
-fn value(group: &ServerGroup, members: u32) -> Value {
+/// Returns a group as programs see it.
+pub(crate) fn value(group: &ServerGroup, members: u32) -> Value {
     json!({
         "name": group.name,
         "policy": group.policy.as_str(),

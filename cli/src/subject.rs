@@ -58,6 +58,7 @@ const COMMANDS: &[(&str, Effect, Names)] = &[
     ("vm set", Changes, VM),
     ("vm delete", Changes, VM),
     ("vm console", Reads, NONE),
+    ("apply", Changes, NONE),
     ("flavor create", Changes, NAME),
     ("flavor list", Reads, NAME),
     ("flavor show", Reads, NAME),

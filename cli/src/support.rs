@@ -38,6 +38,7 @@ use serde_json::json;
 
 use self::collect::Collected;
 use self::manifest::Manifest;
+pub(crate) use self::messages::message as descriptor;
 use self::redact::Redactor;
 use crate::arguments::{Support, SupportBundle};
 use crate::backup::{refusal, show};

@@ -14,11 +14,13 @@ use berth_domain::claim::{Claim, Owner};
 use berth_domain::host::Host;
 use berth_domain::name::VmName;
 use berth_domain::numa::Assignment;
-use berth_domain::ownership::ProjectName;
+use berth_domain::ownership::{DEFAULT_PROJECT, ProjectName};
 use berth_domain::reality::Absence;
 use berth_domain::transfer::TransferOverrides;
 use berth_domain::version::Feature;
-use berth_domain::vm::{Disk, DiskFormat, LabelSelector, Nic, RestartPolicy, SEED_BYTES, Vm};
+use berth_domain::vm::{
+    Disk, DiskFormat, LabelSelector, Metadata, Nic, RestartPolicy, SEED_BYTES, Vm,
+};
 use berth_proto::conductor::v1::{CreateVmRequest, DeleteVmRequest, MigrateVmRequest};
 use berth_proto::convert::ownership::write_project;
 use berth_proto::convert::restart::write as write_restart;
@@ -169,27 +171,8 @@ async fn create(session: &Session, options: VmCreate) -> anyhow::Result<()> {
         requested_host,
         request_id: request_id(options.run.request_id),
     };
-    let has_hints = request.template.as_ref().is_some_and(|template| {
-        !template.server_group.is_empty() || !template.availability_zone.is_empty()
-    });
-    let volumes = (!options.volumes.is_empty()).then_some(Feature::Volumes);
-    let named = options.project.project.as_ref();
-    let project = named.is_some_and(|project| !project.is_default());
-    let restart = (!options.restart.is_empty()).then_some(Feature::RestartPolicy);
-    let first_boot = (!options.first_boot.is_empty()).then_some(Feature::FirstBoot);
     let written = options.metadata.to_metadata()?;
-    let metadata = (!written.is_default()).then_some(Feature::VmMetadata);
-    let needed = [
-        restart,
-        first_boot,
-        metadata,
-        project.then_some(Feature::Projects),
-        volumes,
-        has_hints.then_some(Feature::SchedulingHints),
-    ];
-    let feature = needed.into_iter().flatten().max_by_key(|f| f.needs());
-    let mut conductor = session.conductor_for(feature).await?;
-    let operation = conduct!(conductor, create_vm, request)?.operation;
+    let operation = begin_create(session, request).await?;
     // At once, so that less is changed meanwhile; reported at the end, since the VM boots all the same.
     let checked = metadata::check_created(session, &options.vm, &written).await;
     finish(session, operation, &options.run).await?;
@@ -199,6 +182,48 @@ async fn create(session: &Session, options: VmCreate) -> anyhow::Result<()> {
     } else {
         show(session, &options.vm).await
     }
+}
+
+/// Has a conductor create a VM that is new enough for what is requested; returns the operation that boots it.
+pub(crate) async fn begin_create(
+    session: &Session,
+    request: CreateVmRequest,
+) -> anyhow::Result<Option<Operation>> {
+    let feature = request.template.as_ref().and_then(feature_of);
+    let mut conductor = session.conductor_for(feature).await?;
+    Ok(conduct!(conductor, create_vm, request)?.operation)
+}
+
+/// Returns the newest feature that a VM needs, which an older conductor would silently drop.
+fn feature_of(template: &wire::VmTemplate) -> Option<Feature> {
+    let has_hints = !template.server_group.is_empty() || !template.availability_zone.is_empty();
+    let is_default = |project: &str| project.is_empty() || project == DEFAULT_PROJECT;
+    let has_metadata =
+        !template.labels.is_empty() || !template.description.is_empty() || template.protected;
+    let needed = [
+        (template.restart_policy.is_some(), Feature::RestartPolicy),
+        (template.first_boot.is_some(), Feature::FirstBoot),
+        (has_metadata, Feature::VmMetadata),
+        (!is_default(&template.project), Feature::Projects),
+        (!template.volumes.is_empty(), Feature::Volumes),
+        (has_hints, Feature::SchedulingHints),
+    ];
+    let needed = needed.into_iter().filter(|(is_needed, _)| *is_needed);
+    needed.map(|(_, feature)| feature).max_by_key(|f| f.needs())
+}
+
+/// Checks that a new VM has what was to be written on it.
+pub(crate) async fn check_created(
+    session: &Session,
+    name: &str,
+    template: &wire::VmTemplate,
+) -> anyhow::Result<()> {
+    let written = Metadata {
+        labels: template.labels.clone(),
+        description: template.description.clone(),
+        protected: template.protected,
+    };
+    metadata::check_created(session, name, &written).await
 }
 
 /// Declares disks whose format was not stated in the format of their image, where it is one of the

@@ -19,11 +19,17 @@ impl DiskArgument {
     /// Returns the format that was stated, or that the name suggests. The agent compares it with the file.
     #[must_use]
     pub fn suggested_format(&self) -> DiskFormat {
-        self.format
-            .unwrap_or_else(|| match self.image.ends_with(".qcow2") {
-                true => DiskFormat::Qcow2,
-                false => DiskFormat::Raw,
-            })
+        let suggested = || suggested_format(&self.image);
+        self.format.unwrap_or_else(suggested)
+    }
+}
+
+/// Returns the format that the name of a file suggests.
+#[must_use]
+pub fn suggested_format(file: &str) -> DiskFormat {
+    match file.ends_with(".qcow2") {
+        true => DiskFormat::Qcow2,
+        false => DiskFormat::Raw,
     }
 }
 

@@ -34,6 +34,7 @@ const GROUPS: &[(&str, &[&str])] = &[
         "Cluster",
         &[
             "cluster",
+            "apply",
             "backup",
             "policy",
             "top",

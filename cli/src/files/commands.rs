@@ -158,6 +158,11 @@ fn verdict(command: &Command) -> Verdict {
         Command::Candidates(_) | Command::Verify(_) | Command::Score(_) | Command::Capacity(_) => {
             Reads
         }
+        // Its plan is made of several reads, of which the last must not be older than the first.
+        Command::Apply(args) if args.dry_run => {
+            Live("what is declared is compared with what is there now")
+        }
+        Command::Apply(_) => Changes,
         Command::Balance(args) if args.execute => Changes,
         Command::Balance(_) => Reads,
         Command::Volume(verb) => volume(verb),

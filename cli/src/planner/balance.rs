@@ -5,9 +5,7 @@
 //! is dropped, and nothing more is started. The score is no measure for that: live signals lag behind moves.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, IsTerminal as _};
 
-use anyhow::bail;
 use berth_domain::operation::Operation;
 use berth_domain::refusal::{Code, Refusal};
 use berth_process::error_chain;
@@ -23,7 +21,7 @@ use serde_json::json;
 use super::{SCALE, number, text};
 use crate::arguments::Balance;
 use crate::session::{Session, not_begun, request_id, resource, short};
-use crate::{output, progress, read};
+use crate::{confirmation, output, progress, read};
 
 /// Runs the command.
 ///
@@ -140,20 +138,8 @@ fn confirm(args: &Balance, plan: &PlanBalanceResponse) -> anyhow::Result<()> {
     if args.yes {
         return Ok(());
     }
-    let input = std::io::stdin();
-    if !input.is_terminal() {
-        bail!("standard input is no terminal, so the plan cannot be confirmed: give --yes");
-    }
-    output::message(format!(
-        "{} VMs are moved while they run. Go on? [y/N]",
-        plan.moves.len()
-    ));
-    let mut line = String::new();
-    input.lock().read_line(&mut line)?;
-    match line.trim() {
-        "y" | "Y" | "yes" => Ok(()),
-        _ => bail!("nothing was moved"),
-    }
+    let what = format!("{} VMs are moved while they run.", plan.moves.len());
+    confirmation::request(&what, "nothing was moved")
 }
 
 /// Carries a plan out, set by set.

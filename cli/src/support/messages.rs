@@ -36,7 +36,7 @@ pub(super) fn method(path: &str) -> Option<Method> {
 }
 
 /// Returns the descriptor of a message.
-pub(super) fn message(name: &str) -> MessageDescriptor {
+pub(crate) fn message(name: &str) -> MessageDescriptor {
     let message = POOL.get_message_by_name(name);
     message.expect("a message of this build")
 }

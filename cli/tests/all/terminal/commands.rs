@@ -144,6 +144,10 @@ pub(super) const COMMANDS: &[&str] = &[
 pub(super) const ELSEWHERE: &[(&str, &str)] = &[
     ("vm console", "raw bytes of the guest are its purpose"),
     (
+        "apply",
+        "shows what the files of its user declare, through the same edge; tested with schedulers",
+    ),
+    (
         "placement import",
         "shows names of the source, through the same edge; tested with a source",
     ),
