@@ -28,6 +28,8 @@ mod settings;
 mod show;
 mod shown;
 mod source;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 

@@ -9,6 +9,7 @@
 //! what costs.
 
 mod agent_reality;
+mod apply;
 mod backup;
 mod bad_input;
 mod console;
