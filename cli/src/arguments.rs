@@ -301,6 +301,15 @@ pub enum Command {
     Dev(Dev),
     /// Demonstrate a boot and a live migration step by step
     Demo(Demo),
+    /// Find what is wrong, from the own options to the VMs
+    #[command(after_help = "\
+Checks in this order: the addresses and the certificate of this command, each
+scheduler, all of them together (cluster, leader, members, quorum, clocks,
+versions, backups), the conductors, the hosts, the VMs. Changes nothing.
+`berth host check` has the agents check their hosts.
+
+Exit status: 0 when no check failed, whatever is warned of, otherwise 1.")]
+    Doctor,
     /// Explain the resources of the API and their fields
     Explain(Explain),
     /// Print a script that completes commands in a shell

@@ -434,7 +434,7 @@ fn backups_line(status: &GetClusterStatusResponse) -> String {
     }
 }
 
-fn last_backup(backups: &ScheduledBackups) -> Option<String> {
+pub(crate) fn last_backup(backups: &ScheduledBackups) -> Option<String> {
     let time = field::optional_time(backups.last_time, "last_time");
     time.ok().flatten().map(migration::time)
 }

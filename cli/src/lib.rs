@@ -23,6 +23,7 @@
 //! | [`top`] | the cluster on the whole screen, as it changes |
 //! | [`history`] | what became of a VM or a host |
 //! | [`log_level`] | which log lines programs write |
+//! | [`doctor`] | what is wrong between the command and the guests |
 //! | [`apply`] | making the cluster have what files declare |
 //! | [`progress`], [`failure`] | what is shown while an operation runs, and that it has failed |
 //! | [`mod@fit`] | would it fit? without any cluster |
@@ -53,6 +54,7 @@ pub mod cpu;
 pub mod cpu_model;
 pub mod demo;
 pub mod dev;
+pub mod doctor;
 pub mod drained;
 pub mod draw;
 pub mod explain;
@@ -204,8 +206,13 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
     if let Command::Explain(args) = &arguments.command {
         return explain::run(args, arguments.global.format());
     }
+    if matches!(arguments.command, Command::Doctor) {
+        // What is wrong with its own certificate is one of its findings.
+        return doctor::run(&arguments).await;
+    }
     let mut session = session(&arguments)?;
     match arguments.command {
+        Command::Doctor => doctor::run(&arguments).await,
         Command::Host(command) => host::run(&session, command).await,
         Command::Apply(args) => apply::run(&session, args).await,
         Command::Flavor(command) => flavor::run(&session, command).await,
@@ -308,7 +315,7 @@ fn fail(error: &anyhow::Error, format: Format) -> ExitCode {
         // The output shows what is known without one.
         return ExitCode::from(EXIT_WITHOUT_LEADER);
     }
-    if error.is::<host::check::Failed>() {
+    if error.is::<host::check::Failed>() || error.is::<doctor::Failed>() {
         // The output explains why.
         return ExitCode::from(EXIT_REFUSED);
     }

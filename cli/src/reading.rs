@@ -68,7 +68,7 @@ fn shows_what_is(command: &Command) -> bool {
         ),
         // It reads where the programs are.
         Command::LogLevel(_) => true,
-        Command::Support(_) => true,
+        Command::Support(_) | Command::Doctor => true,
         Command::Apply(_)
         | Command::Backup(_)
         | Command::Placement(_)

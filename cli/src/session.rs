@@ -16,7 +16,7 @@ use berth_proto::client::members::{Known, Learner};
 use berth_proto::client::own::OwnAnswer;
 use berth_proto::client::{self, Dialer, InvalidAddress, Policy, SchedulerChannel, conductor};
 use berth_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
-use berth_proto::cluster::v1::{GetClusterStatusRequest, ListServicesRequest};
+use berth_proto::cluster::v1::{GetClusterStatusRequest, ListServicesRequest, Service};
 use berth_proto::conductor::v1::GetServiceInfoRequest;
 use berth_proto::consistency::{Consistency, ReadChannel};
 use berth_proto::for_cluster::{self, ForCluster, MemberChannel, OTHER_CLUSTER};
@@ -657,6 +657,18 @@ impl Session {
                 .with_hint("upgrade a conductor"));
         }
         Err(no_conductor(&tried))
+    }
+
+    /// Checks that a conductor that registered answers, and works for the cluster.
+    ///
+    /// # Errors
+    ///
+    /// Why it does not.
+    pub(crate) async fn check_conductor(&self, service: &Service) -> Result<(), String> {
+        let cluster = self.scheduler.cluster();
+        let channel = conductor::connect(self.scheduler.dialer(), service, &cluster).await?;
+        let answered = conductor::check(&channel, Request::new(GetServiceInfoRequest {})).await;
+        answered.map_err(|refusal| refusal.message)
     }
 
     /// Returns a client of a conductor that is about to be called.

@@ -175,6 +175,7 @@ const COMMANDS: &[(&str, Effect, Names)] = &[
     ("demo", Changes, NONE),
     ("fit", Reads, NONE),
     ("iallocator", Reads, NONE),
+    ("doctor", Reads, NONE),
     ("explain", Reads, NONE),
     ("completion", Reads, NONE),
 ];

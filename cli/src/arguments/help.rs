@@ -57,7 +57,15 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Volumes", &["volume"]),
     (
         "Tools",
-        &["dev", "demo", "explain", "fit", "iallocator", "completion"],
+        &[
+            "dev",
+            "demo",
+            "doctor",
+            "explain",
+            "fit",
+            "iallocator",
+            "completion",
+        ],
     ),
 ];
 

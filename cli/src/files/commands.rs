@@ -154,6 +154,7 @@ fn verdict(command: &Command) -> Verdict {
             Live("log levels are those of running programs")
         }
         Command::LogLevel(LogLevel::Set { .. } | LogLevel::Reset { .. }) => Changes,
+        Command::Doctor => Live("the programs that run are checked"),
         Command::Support(_) => Live("a bundle is made of what schedulers answer"),
         Command::Candidates(_) | Command::Verify(_) | Command::Score(_) | Command::Capacity(_) => {
             Reads

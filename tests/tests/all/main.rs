@@ -17,6 +17,7 @@ mod cpu_models;
 mod dead_in_migration;
 mod demo;
 mod devices;
+mod doctor;
 mod fencing;
 mod first_boot;
 mod gate;

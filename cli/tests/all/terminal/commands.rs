@@ -102,6 +102,7 @@ pub(super) const COMMANDS: &[&str] = &[
     "cluster upgrade status",
     "cluster upgrade finalize",
     "web login",
+    "doctor",
     "log-level show",
     "log-level show --host x --conductor y --member 2",
     "log-level set debug --all-members --all-conductors --host x",
