@@ -145,7 +145,14 @@ fn beginning<'a>(reference: &Reference, path: &'a str) -> Result<(Kind, &'a str)
         [] => Err(Usage(format!(
             "there is no resource or message {first:?}; `berth explain` lists the resources"
         ))),
-        [name] => Ok((kind_of(reference, name).expect("it is listed"), rest)),
+        [name] => {
+            let (mut name, mut rest) = (name.to_owned(), rest);
+            // Messages and enumerations are within messages, as `Vm.State`.
+            while let Some(nested) = nested(reference, &name, rest) {
+                (name, rest) = (nested, rest.split_once('.').map_or("", |(_, more)| more));
+            }
+            Ok((kind_of(reference, &name).expect("it is listed"), rest))
+        }
         _ => {
             let names = named.join(", ");
             Err(Usage(format!(
@@ -153,6 +160,13 @@ fn beginning<'a>(reference: &Reference, path: &'a str) -> Result<(Kind, &'a str)
             )))
         }
     }
+}
+
+/// Returns the full name of the type within a message that a path begins with.
+fn nested(reference: &Reference, of: &str, path: &str) -> Option<String> {
+    let first = path.split('.').next()?;
+    let name = format!("{of}.{first}");
+    kind_of(reference, &name).map(|_| name)
 }
 
 /// Returns the type with this full name.

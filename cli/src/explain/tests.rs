@@ -43,6 +43,7 @@ fn a_path_leads_through_messages_lists_and_maps() {
         ("berth.scheduler.v1.Vm.spec", "VmSpec"),
         ("berth.scheduler.v1.Vm.State", "State"),
         ("VmSpec.flavor", "Flavor"),
+        ("Vm.State", "State"),
         ("host.report.topology.cells", "list<HostCell>"),
     ] {
         assert_eq!(found(path).0, kind, "{path}");
