@@ -212,6 +212,20 @@ pub fn creation(existed: bool) -> &'static str {
     if existed { "existed" } else { "created" }
 }
 
+/// How many names are in a sentence.
+const NAMED_MAX: usize = 8;
+
+/// Returns some names for a sentence, as `a, b and 3 more`.
+#[must_use]
+pub fn some(names: &[String]) -> String {
+    let shown = names.iter().take(NAMED_MAX).cloned();
+    let shown = shown.collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(NAMED_MAX) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
 /// Returns a value as the text of a cell: `-` where there is none.
 #[must_use]
 pub fn or_dash(value: Option<impl ToString>) -> String {

@@ -11,9 +11,10 @@ use berth_proto::scheduler::v1::scheduler_service_client::SchedulerServiceClient
 use berth_proto::scheduler::v1::vm::State;
 use berth_proto::scheduler::v1::{ListVmsRequest, Vm};
 
-use super::finding::{Finding, count, named};
+use super::finding::{Finding, count};
 use crate::all_pages;
 use crate::cluster::registered;
+use crate::output::some;
 use crate::session::{Session, short};
 
 const CONDUCTOR: &str = "conductor";
@@ -96,7 +97,7 @@ pub(super) fn hosts(hosts: &[Host], knows_liveness: bool) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut add = |names: &[String], finding: fn(String) -> Finding| {
         if !names.is_empty() {
-            findings.push(finding(named(names)));
+            findings.push(finding(some(names)));
         }
     };
     add(&down, |names| {
@@ -166,7 +167,7 @@ pub(super) fn vms(failed: &[Vm]) -> Finding {
         return Finding::ok(VMS, "none is in ERROR, and no guest is reported as faulty");
     }
     let names: Vec<String> = failed.iter().map(|vm| short(&vm.name).to_owned()).collect();
-    let (names, first) = (named(&names), names[0].clone());
+    let (names, first) = (some(&names), names[0].clone());
     Finding::warning(
         VMS,
         format!(

@@ -78,19 +78,6 @@ impl Finding {
     }
 }
 
-/// How many are named.
-const NAMED_MAX: usize = 8;
-
-/// Returns some names, as `a, b and 3 more`.
-pub(super) fn named(names: &[String]) -> String {
-    let some = names.iter().take(NAMED_MAX).cloned();
-    let some = some.collect::<Vec<_>>().join(", ");
-    match names.len().saturating_sub(NAMED_MAX) {
-        0 => some,
-        more => format!("{some} and {more} more"),
-    }
-}
-
 /// Returns a number of things, as `1 host` or `3 hosts`.
 pub(super) fn count(number: usize, one: &str) -> String {
     match number {

@@ -19,15 +19,15 @@ pub(super) fn addresses(schedulers: &[String]) -> Finding {
     let variable = std::env::var(VARIABLE).ok();
     let origin = origin(schedulers, variable.as_deref());
     let count = count(schedulers.len(), "scheduler");
-    let message = format!("{count}, named by {origin}: {}", schedulers.join(", "));
-    Finding::ok("addresses", message)
+    let message = format!("{count}: {}", schedulers.join(", "));
+    Finding::ok("addresses", message).of(origin)
 }
 
 fn origin(schedulers: &[String], variable: Option<&str>) -> &'static str {
     let is_of_variable = variable.is_some_and(|text| text.split(',').eq(schedulers));
     match is_of_variable {
         true => VARIABLE,
-        false if schedulers == ["127.0.0.1:7100"] => "the default",
+        false if schedulers == ["127.0.0.1:7100"] => "default",
         false => "--scheduler",
     }
 }
@@ -116,6 +116,6 @@ mod tests {
         let typed = ["a".to_owned(), "b".to_owned()];
         assert_eq!(origin(&typed, Some("a,b")), "BERTH_SCHEDULER");
         assert_eq!(origin(&typed, Some("c")), "--scheduler");
-        assert_eq!(origin(&["127.0.0.1:7100".to_owned()], None), "the default");
+        assert_eq!(origin(&["127.0.0.1:7100".to_owned()], None), "default");
     }
 }

@@ -3,19 +3,23 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use berth_domain::refusal::Refusal;
+use berth_domain::refusal::{Code, Refusal};
 use berth_domain::version::ServiceVersion;
 use berth_proto::cluster::v1::cluster_service_client::ClusterServiceClient;
 use berth_proto::cluster::v1::{GetClusterStatusRequest, GetClusterStatusResponse, Member, member};
 use tonic::{Response, Status};
 
-use super::finding::{Finding, count, named};
+use super::finding::{Finding, count};
 use crate::address::without_scheme;
 use crate::cluster::{cluster_version, last_backup, leader_status, version_of};
+use crate::output::some;
 use crate::session::Session;
 
 /// The largest difference of two clocks that is taken for none: the time in a response has whole seconds.
 const CLOCKS_DIFFER_MAX_S: u64 = 2;
+
+/// The longest time that an answer may take.
+const ANSWER_MAX: Duration = Duration::from_secs(1);
 
 /// How many entries of the log a member may be behind.
 const BEHIND_MAX: u64 = 10_000;
@@ -104,9 +108,19 @@ fn own(answer: &Answer) -> Finding {
     const CHECK: &str = "scheduler";
     let finding = match &answer.outcome {
         Err(refusal) => {
-            let other = "start it, or leave its address out";
-            let hint = refusal.hint.clone().unwrap_or_else(|| other.to_owned());
-            Finding::failed(CHECK, &refusal.message, hint)
+            let hint = refusal.hint.clone();
+            if refusal.code == Code::Unimplemented {
+                let message = "what answers there is no scheduler";
+                let hint = hint.unwrap_or_else(|| "name the schedulers".to_owned());
+                Finding::failed(CHECK, message, hint)
+            } else if refusal.message.contains("lookup address") {
+                let hint = "correct the name, or have this machine resolve it (getent hosts NAME)";
+                Finding::failed(CHECK, &refusal.message, hint)
+            } else {
+                let other = "start it, or leave its address out";
+                let hint = hint.unwrap_or_else(|| other.to_owned());
+                Finding::failed(CHECK, &refusal.message, hint)
+            }
         }
         Ok(own) => {
             let status = &own.status;
@@ -115,18 +129,23 @@ fn own(answer: &Answer) -> Finding {
                 leader if leader == status.member_id => "leads".to_owned(),
                 leader => format!("follows member {leader}"),
             };
-            let (member, took) = (status.member_id, own.took.as_millis());
-            let silent = status.disk_silent_ms;
-            match silent >= DISK_SILENT_MIN_MS {
-                true => Finding::warning(
+            let (member, silent) = (status.member_id, status.disk_silent_ms);
+            let (is_stuck, is_slow) = (silent >= DISK_SILENT_MIN_MS, own.took > ANSWER_MAX);
+            match (is_stuck, is_slow) {
+                (true, _) => Finding::warning(
                     CHECK,
                     format!("member {member}: its disk has not answered a write for {silent} ms"),
                     "look for errors and for load of the disk with its data directory",
                 ),
-                false => Finding::ok(
+                (false, true) => Finding::warning(
                     CHECK,
-                    format!("member {member} {part}; it answered within {took} ms"),
+                    format!(
+                        "member {member} {part}; it answered after {} ms",
+                        own.took.as_millis()
+                    ),
+                    "look for load of its machine, and of the network to it",
                 ),
+                (false, false) => Finding::ok(CHECK, format!("member {member} {part}")),
             }
         }
     };
@@ -142,7 +161,9 @@ pub(super) fn together(
         .iter()
         .filter_map(|answer| Some((&*answer.address, answer.outcome.as_ref().ok()?)));
     let answered: Vec<(&str, &Own)> = answered.collect();
-    let mut findings = vec![clocks(&answered), cluster(&answered)];
+    let mut findings = Vec::new();
+    findings.extend(twice(&answered));
+    findings.extend([clocks(&answered), cluster(&answered)]);
     findings.push(leads(&answered, leader));
     if let Some(leader) = leader {
         findings.push(members(leader));
@@ -154,6 +175,22 @@ pub(super) fn together(
     findings.push(backups(&answered));
     findings.extend(recovery(&answered));
     findings
+}
+
+/// Reports addresses that lead to one scheduler: where there seem to be several there is one.
+fn twice(answered: &[(&str, &Own)]) -> Option<Finding> {
+    let mut addresses: BTreeMap<(&str, u64), Vec<&str>> = BTreeMap::new();
+    for (address, own) in answered {
+        let status = &own.status;
+        let member = (status.cluster_id.as_str(), status.member_id);
+        addresses.entry(member).or_default().push(*address);
+    }
+    let ((_, member), addresses) = addresses.iter().find(|(_, of)| of.len() > 1)?;
+    Some(Finding::warning(
+        "addresses",
+        format!("{} are all of member {member}", addresses.join(", ")),
+        "name each scheduler once",
+    ))
 }
 
 fn clocks(answered: &[(&str, &Own)]) -> Finding {
@@ -179,7 +216,7 @@ fn clocks(answered: &[(&str, &Own)]) -> Finding {
         ),
         (false, false) => Finding::warning(
             CHECK,
-            format!("compared with this machine's, {}", named(&wrong)),
+            format!("compared with this machine's, {}", some(&wrong)),
             "synchronise the clocks, as with chrony: certificates and `--since` go by them",
         ),
     }
@@ -242,7 +279,7 @@ fn members(leader: &GetClusterStatusResponse) -> Finding {
     let silent: Vec<&Member> = leader.members.iter().filter(is_silent).collect();
     if let Some(first) = silent.first() {
         let names = silent.iter().map(|m| format!("{} ({})", m.id, m.address));
-        let names = named(&names.collect::<Vec<_>>());
+        let names = some(&names.collect::<Vec<_>>());
         let hint = format!(
             "start what does not run; one that is lost for good: `berth cluster remove-member {}`",
             first.id
@@ -269,7 +306,7 @@ fn members(leader: &GetClusterStatusResponse) -> Finding {
         ),
         false => Finding::warning(
             CHECK,
-            named(&behind),
+            some(&behind),
             "wait; if it does not come closer, its machine or the network is too slow",
         ),
     }
@@ -334,7 +371,7 @@ fn unnamed(
         "addresses",
         format!(
             "the cluster has members that the command is not given: {}",
-            named(&others)
+            some(&others)
         ),
         format!("export BERTH_SCHEDULER={all}"),
     ))

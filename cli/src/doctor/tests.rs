@@ -14,9 +14,10 @@ use berth_proto::scheduler::v1::Vm;
 use berth_tls::{Identity, Role};
 
 use super::cluster::{hosts, vms};
-use super::finding::{Finding, named};
+use super::finding::Finding;
 use super::own::certificate;
 use super::schedulers::{Answer, Own, together};
+use crate::output::some;
 
 /// A cluster of three, as its leader states it.
 fn leader() -> GetClusterStatusResponse {
@@ -92,7 +93,7 @@ fn a_cluster_without_a_fault_has_no_finding() {
 
 #[test]
 fn each_fault_of_schedulers_is_found_alone() {
-    let cases: [(Change, &str); 17] = [
+    let cases: [(Change, &str); 18] = [
         (
             |answers, _| own(&mut answers[1]).ahead_s = Some(9),
             "clock WARNING compared with this machine's, that of m2:7100 is 9 s ahead",
@@ -108,6 +109,16 @@ fn each_fault_of_schedulers_is_found_alone() {
         (
             |answers, _| own(&mut answers[2]).status.cluster_id = "d".to_owned(),
             "cluster FAILED the schedulers are of several clusters: m1:7100, m2:7100 of c; m3:7100 of d",
+        ),
+        (
+            |answers, _| {
+                let again = own(&mut answers[0]).clone();
+                answers.push(Answer {
+                    address: "m1.example:7100".to_owned(),
+                    outcome: Ok(again),
+                });
+            },
+            "addresses WARNING m1:7100, m1.example:7100 are all of member 1",
         ),
         (
             |_, leader| leader.members[2].recently_active = false,
@@ -289,7 +300,7 @@ fn vms_with_a_fault_are_named() {
             "vms WARNING 10 VMs in ERROR or with a faulty guest: v0, v1, v2, v3, v4, v5, v6, v7 and 2 more"
         ]
     );
-    assert_eq!(named(&["a".to_owned()]), "a");
+    assert_eq!(some(&["a".to_owned()]), "a");
 }
 
 #[test]

@@ -370,14 +370,26 @@ fn no_address_reaches_the_terminal_raw() {
 #[test]
 fn a_lost_conductor_is_an_unknown_outcome() {
     let site = Site::start();
-    let (address, calls) = lossy_conductor();
-    site.state.lock().unwrap().shape.address = address;
+    let (conductor, calls) = lossy_conductor();
+    site.state
+        .lock()
+        .unwrap()
+        .shape
+        .address
+        .clone_from(&conductor);
     let (mut begun, mut repeated) = (0, 0);
     for command in COMMANDS {
         let before = calls.load(Ordering::SeqCst);
         let words: Vec<&str> = command.split_whitespace().collect();
         let output = site.berth(&words);
         if calls.load(Ordering::SeqCst) == before {
+            continue;
+        }
+        if *command == "doctor" {
+            // A conductor that is lost is one of its findings.
+            assert_eq!(output.status, Some(1), "{output:#?}");
+            let finding = format!("http://{conductor}: ");
+            assert!(output.stdout.contains(&finding), "{output:#?}");
             continue;
         }
         assert_eq!(output.status, Some(3), "{command}: {output:#?}");
