@@ -51,6 +51,9 @@ use crate::usage::Usage;
 /// The reason of a plan that cannot be carried out.
 pub const NOT_APPLICABLE: &str = "PLAN_NOT_APPLICABLE";
 
+/// The reason of declared VMs that are in ERROR.
+pub const VM_IN_ERROR: &str = "VM_IN_ERROR";
+
 /// The cluster does not have what is declared.
 #[derive(Debug, thiserror::Error)]
 #[error("the cluster does not have what is declared")]
@@ -79,7 +82,7 @@ pub async fn run(session: &Session, args: Apply) -> anyhow::Result<()> {
         }
         let has_drift = entries
             .iter()
-            .any(|entry| entry.action != Action::Unchanged);
+            .any(|entry| entry.action != Action::Unchanged || entry.is_failed());
         return match blocked {
             Some(refusal) if !args.dry_run => Err(refusal.into()),
             Some(_) => {
@@ -95,7 +98,25 @@ pub async fn run(session: &Session, args: Apply) -> anyhow::Result<()> {
     if session.for_programs() {
         show::value(&entries, Some(&outcomes))?;
     }
-    conclude(session, &entries, outcomes)
+    conclude(session, &entries, outcomes)?;
+    match in_error(&entries) {
+        Some(refusal) => Err(refusal.into()),
+        None => Ok(()),
+    }
+}
+
+/// Returns why the cluster does not have what is declared after a plan that was carried out: VMs that an earlier
+/// run, or anything else, left in ERROR.
+fn in_error(entries: &[Entry]) -> Option<Refusal> {
+    let failed = entries.iter().filter(|entry| entry.is_failed());
+    let failed: Vec<String> = failed.map(|entry| entry.key.1.clone()).collect();
+    let first = failed.first()?;
+    let message = format!("in ERROR: {}", output::some(&failed));
+    let hint = format!(
+        "`berth vm show {first}` explains it; `berth vm delete {first}` and apply again creates it again"
+    );
+    let refusal = Refusal::new(Code::FailedPrecondition, VM_IN_ERROR, message);
+    Some(refusal.with_hint(hint))
 }
 
 /// Refuses to prune with files that declare no VM with the label: they may be the wrong ones, or empty.
@@ -148,22 +169,28 @@ fn report_obstacles(session: &Session, entries: &[Entry]) {
     for entry in entries {
         if let Some(obstacle) = &entry.obstacle {
             let what = describe(entry.key.0, &entry.key.1);
-            let (message, hint) = (&obstacle.message, &obstacle.hint);
-            output::message(format!("{what}: {message}; hint: {hint}"));
+            output::message(format!("{what}: {}", obstacle.message));
+            output::message(format!("hint: {}", obstacle.hint));
         }
     }
 }
 
-/// Requests a confirmation of what is deleted, unless `--yes` was given.
+/// Requests a confirmation of what is deleted, unless `--yes` was given. It names what is deleted: for programs
+/// the plan is printed at the end.
 fn confirm(args: &Apply, entries: &[Entry]) -> anyhow::Result<()> {
     let deleted = entries
         .iter()
         .filter(|entry| entry.action == Action::Delete);
-    match deleted.count() {
+    let deleted: Vec<String> = deleted.map(|entry| entry.key.1.clone()).collect();
+    let names = output::some(&deleted);
+    match deleted.len() {
         0 => Ok(()),
         _ if args.yes => Ok(()),
-        1 => confirmation::request("1 VM is deleted.", "nothing was changed"),
-        count => confirmation::request(&format!("{count} VMs are deleted."), "nothing was changed"),
+        1 => confirmation::request(&format!("VM {names} is deleted."), "nothing was changed"),
+        count => confirmation::request(
+            &format!("{count} VMs are deleted: {names}."),
+            "nothing was changed",
+        ),
     }
 }
 
@@ -178,23 +205,30 @@ fn conclude(
         .enumerate()
         .filter(|(at, entry)| entry.action != Action::Unchanged && !outcomes.contains_key(at))
         .count();
-    let mut failed: Vec<anyhow::Error> = outcomes.into_values().filter_map(Result::err).collect();
-    if failed.is_empty() {
-        return Ok(());
-    }
+    let failed = outcomes
+        .into_iter()
+        .filter_map(|(at, outcome)| Some((at, outcome.err()?)));
+    let mut failed: Vec<(usize, anyhow::Error)> = failed.collect();
     let last = failed.pop();
-    for error in &failed {
-        output::refused(session.output, &show::refusal(error));
+    for (at, error) in &failed {
+        output::refused(session.output, &named(&entries[*at], error));
     }
     if not_tried > 0 && !session.for_programs() {
         output::message(format!("{not_tried} resources were not tried: apply again"));
     }
-    match last {
-        Some(error) if failed.is_empty() => Err(error),
-        Some(error) => {
-            output::refused(session.output, &show::refusal(&error));
-            bail!(error.context(Reported))
-        }
-        None => Ok(()),
+    let Some((at, error)) = last else {
+        return Ok(());
+    };
+    output::refused(session.output, &named(&entries[at], &error));
+    bail!(error.context(Reported))
+}
+
+/// Returns a failure as a refusal that names the resource.
+fn named(entry: &Entry, error: &anyhow::Error) -> Refusal {
+    let refusal = show::refusal(error);
+    let what = describe(entry.key.0, &entry.key.1);
+    Refusal {
+        message: format!("{what}: {}", refusal.message),
+        ..refusal
     }
 }

@@ -18,6 +18,8 @@ use crate::usage::Usage;
 
 /// The most documents of a run.
 pub(super) const DOCUMENTS_MAX: usize = 1000;
+/// What the library adds to a key that is there twice.
+const REMEDY: &str = ", set DuplicateKeyPolicy in Options if acceptable";
 /// How many faults are reported at once.
 const FAULTS_MAX: usize = 8;
 
@@ -142,8 +144,12 @@ fn values(source: &Source) -> Result<Vec<Value>, Usage> {
         // Some have several lines.
         let why = error.to_string();
         let why: Vec<&str> = why.split_whitespace().collect();
-        let (name, why) = (&source.name, why.join(" "));
-        Usage(format!("{name}: it is neither YAML nor JSON: {why}"))
+        // What a program would do about it.
+        let why = why.join(" ").replace(REMEDY, "");
+        Usage(format!(
+            "{}: it cannot be read as YAML or JSON: {why}",
+            source.name
+        ))
     })
 }
 

@@ -370,13 +370,7 @@ fn report(session: &Session, entry: &Entry, outcome: &Outcome) {
     }
     let what = describe(entry.key.0, &entry.key.1);
     let sentence = match (outcome, entry.action) {
-        (Err(error), _) => {
-            let why = error
-                .downcast_ref::<Refusal>()
-                .map(|refusal| refusal.message.clone());
-            let why = why.unwrap_or_else(|| format!("{error:#}"));
-            format!("{what} has failed: {why}")
-        }
+        (Err(_), _) => format!("{what} has failed"),
         (Ok(()), Action::Create) => format!("{what} is created"),
         (Ok(()), Action::Change) => format!("{what} is changed"),
         (Ok(()), Action::Delete) => format!("{what} is deleted"),

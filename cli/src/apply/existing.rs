@@ -9,6 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use berth_domain::policy::SchedulingPolicy;
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::vm::LabelSelector;
+use berth_proto::host::v1::GetHostRequest;
+use berth_proto::host::v1::host_service_client::HostServiceClient;
 use berth_proto::policy::v1::aggregate_service_client::AggregateServiceClient;
 use berth_proto::policy::v1::policy_service_client::PolicyServiceClient;
 use berth_proto::policy::v1::server_group_service_client::ServerGroupServiceClient;
@@ -23,7 +25,7 @@ use berth_proto::scheduler::v1::{
 
 use super::document::Declared;
 use super::kind::Kind;
-use super::plan::{Existing, Key, VmStatus, World, references};
+use super::plan::{Existing, Key, VmStatus, World, hosts_named, references};
 use super::resource::Resource;
 use super::settings::Settings;
 use crate::session::{Session, resource, short};
@@ -55,6 +57,15 @@ pub(super) async fn read_world(
             world.references.insert(key);
         }
     }
+    let hosts: BTreeSet<String> = declared
+        .iter()
+        .flat_map(|one| hosts_named(&one.resource))
+        .collect();
+    for host in hosts {
+        if has_host(session, &host).await? {
+            world.hosts.insert(host);
+        }
+    }
     if !labels.is_empty() {
         for (name, existing) in labelled(session, labels).await? {
             world.labelled.insert(name.clone());
@@ -83,6 +94,18 @@ pub(super) async fn get(session: &Session, key: &Key) -> anyhow::Result<Option<E
     match read {
         Ok(existing) => Ok(Some(existing)),
         Err(refusal) if refusal.code == Code::NotFound => Ok(None),
+        Err(refusal) => Err(refusal.into()),
+    }
+}
+
+async fn has_host(session: &Session, name: &str) -> anyhow::Result<bool> {
+    let request = GetHostRequest {
+        name: resource("hosts", name),
+        ..Default::default()
+    };
+    match read!(session, HostServiceClient, get_host, request) {
+        Ok(_) => Ok(true),
+        Err(refusal) if refusal.code == Code::NotFound => Ok(false),
         Err(refusal) => Err(refusal.into()),
     }
 }
@@ -167,6 +190,7 @@ pub(super) fn of_vm(vm: Vm) -> Existing {
         building: is_building.then(|| vm.operation.clone()),
         is_deleting: state == State::Deleting,
         is_failed: state == State::Error,
+        is_resized: state == State::Resized,
     };
     Existing {
         vm: Some(status),

@@ -42,6 +42,8 @@ pub(super) struct VmStatus {
     pub(super) is_deleting: bool,
     /// Whether it is in ERROR.
     pub(super) is_failed: bool,
+    /// Whether it was resized, and that is not confirmed yet.
+    pub(super) is_resized: bool,
 }
 
 /// What is there of what a plan is about.
@@ -49,8 +51,10 @@ pub(super) struct VmStatus {
 pub(super) struct World {
     /// The resources that are declared and exist, and the VMs that are pruned if they are not declared.
     pub(super) existing: BTreeMap<Key, Existing>,
-    /// Resources that VMs name, and that exist.
+    /// Resources that are named by others, and that exist.
     pub(super) references: BTreeSet<Key>,
+    /// Hosts that are named, and that exist.
+    pub(super) hosts: BTreeSet<String>,
     /// The VMs that have the label of `--prune`.
     pub(super) labelled: BTreeSet<String>,
 }
@@ -124,6 +128,17 @@ pub(super) struct Entry {
     pub(super) existing: Option<Existing>,
 }
 
+impl Entry {
+    /// Returns whether it is a declared VM that is in ERROR.
+    pub(super) fn is_failed(&self) -> bool {
+        let vm = self
+            .existing
+            .as_ref()
+            .and_then(|existing| existing.vm.as_ref());
+        self.declared.is_some() && vm.is_some_and(|vm| vm.is_failed)
+    }
+}
+
 /// Returns what becomes of each resource, in the order in which it is carried out.
 pub(super) fn plan(declared: Vec<Declared>, world: &World) -> Vec<Entry> {
     let keys: BTreeSet<Key> = declared
@@ -171,12 +186,15 @@ fn entry(declared: Declared, keys: &BTreeSet<Key>, world: &World) -> Entry {
                 .vm
                 .as_ref()
                 .and_then(|vm| deleting(&entry.key.1, vm))
-                .or_else(|| immutable(&entry.key, &entry.differences));
+                .or_else(|| immutable(&entry.key, &entry.differences, resource, existing));
             entry.action = match (entry.differences.is_empty(), &entry.obstacle) {
                 (true, _) => Action::Unchanged,
                 (false, None) => Action::Change,
                 (false, Some(_)) => Action::RecreateNeeded,
             };
+            if entry.action == Action::Change {
+                entry.obstacle = missing(resource, keys, world);
+            }
             entry.note = existing.vm.as_ref().and_then(|vm| note(&entry.key.1, vm));
         }
         (Some(resource), None) => {
@@ -193,9 +211,19 @@ fn entry(declared: Declared, keys: &BTreeSet<Key>, world: &World) -> Entry {
     entry
 }
 
-/// Collects the fields that differ. Objects are compared field by field, lists as a whole.
+/// Collects the fields that differ. Objects are compared field by field, lists of objects element by element,
+/// other lists as a whole.
 fn differences(path: &str, old: &Value, new: &Value, all: &mut Vec<Difference>) {
     if old == new {
+        return;
+    }
+    if let (Some(old), Some(new)) = (objects(old), objects(new)) {
+        let null = &Value::Null;
+        for at in 0..old.len().max(new.len()) {
+            let (old, new) = (old.get(at), new.get(at));
+            let path = format!("{path}[{at}]");
+            differences(&path, old.unwrap_or(null), new.unwrap_or(null), all);
+        }
         return;
     }
     let is_leaf = |value: &Value| !value.is_object() && !value.is_null();
@@ -222,37 +250,68 @@ fn differences(path: &str, old: &Value, new: &Value, all: &mut Vec<Difference>) 
     }
 }
 
-/// Returns why a difference cannot be made by changing the resource.
-fn immutable(key: &Key, differences: &[Difference]) -> Option<Obstacle> {
+/// Returns the elements of a list that holds nothing but objects.
+fn objects(value: &Value) -> Option<&Vec<Value>> {
+    let elements = value.as_array()?;
+    let are_objects = elements.iter().all(Value::is_object);
+    are_objects.then_some(elements)
+}
+
+/// Returns why differences cannot be made by changing the resource.
+fn immutable(
+    key: &Key,
+    differences: &[Difference],
+    declared: &Resource,
+    existing: &Existing,
+) -> Option<Obstacle> {
     let (kind, name) = key;
-    let first = differences
+    let all = differences
         .iter()
-        .find(|difference| !is_mutable(*kind, &difference.field))?;
+        .filter(|difference| !is_mutable(*kind, &difference.field));
+    let all: Vec<&Difference> = all.collect();
+    let first = all.first()?;
     let message = format!(
         "{} of a {} cannot be changed in place",
         first.field,
         kind.as_str()
     );
-    let hint = command_for(*kind, name, first);
+    let hint = match (kind, &*all) {
+        (Kind::Vm, [only]) => command_for_vm(name, only, declared, existing),
+        _ => command_for(*kind, name),
+    };
     Some(Obstacle { message, hint })
 }
 
-/// Returns the command that makes a difference which no request makes in place.
-fn command_for(kind: Kind, name: &str, difference: &Difference) -> String {
+/// Returns the command that makes the only difference of a VM which no request makes in place.
+fn command_for_vm(
+    name: &str,
+    difference: &Difference,
+    declared: &Resource,
+    existing: &Existing,
+) -> String {
+    let new = difference.new.as_str().unwrap_or_default();
+    let is_resized = existing.vm.as_ref().is_some_and(|vm| vm.is_resized);
+    match &*difference.field {
+        "flavor" if is_resized => format!(
+            "end its resize first, by `berth vm revert-resize {name}` or `berth vm confirm-resize {name}`, \
+             and apply again"
+        ),
+        "flavor" => {
+            format!("`berth vm resize {name} --flavor {new}`, and `berth vm confirm-resize {name}`")
+        }
+        // A rebuild takes an image for each disk, and one may have none.
+        "disks[0].image" if declared.disks() == 1 => {
+            format!("`berth vm rebuild {name} --image {new}`, which destroys what is on its disk")
+        }
+        _ => command_for(Kind::Vm, name),
+    }
+}
+
+/// Returns the command after which a resource is created again as it is declared.
+fn command_for(kind: Kind, name: &str) -> String {
     let command = kind.command();
     match kind {
-        Kind::Vm if difference.field == "flavor" => {
-            let flavor = difference.new.as_str().unwrap_or_default();
-            format!(
-                "`berth vm resize {name} --flavor {flavor}`, and `berth vm confirm-resize {name}`"
-            )
-        }
-        Kind::Vm => match other_image(difference) {
-            Some(image) => format!(
-                "`berth vm rebuild {name} --image {image}`, which destroys what is on its disks"
-            ),
-            None => format!("`berth vm delete {name}` and apply again, which destroys its disks"),
-        },
+        Kind::Vm => format!("`berth vm delete {name}` and apply again, which destroys its disks"),
         Kind::Flavor | Kind::PciAlias => format!(
             "`berth {command} delete {name}` and apply again; VMs that were made with it keep what they have"
         ),
@@ -264,20 +323,9 @@ fn command_for(kind: Kind, name: &str, difference: &Difference) -> String {
     }
 }
 
-/// Returns the image of the first disk, if the disks differ in nothing else.
-fn other_image(difference: &Difference) -> Option<&str> {
-    if difference.field != "disks" {
-        return None;
-    }
-    let image = difference.new.get(0)?.get("image")?;
-    let mut old = difference.old.clone();
-    *old.get_mut(0)?.get_mut("image")? = image.clone();
-    image.as_str().filter(|_| old == difference.new)
-}
-
 /// Returns whether there is a request that changes a field.
 fn is_mutable(kind: Kind, field: &str) -> bool {
-    let first = field.split('.').next().unwrap_or(field);
+    let first = field.split(['.', '[']).next().unwrap_or(field);
     match kind {
         Kind::PciAlias | Kind::Flavor | Kind::ServerGroup => false,
         Kind::Aggregate | Kind::SchedulingPolicy => true,
@@ -304,8 +352,16 @@ fn note(name: &str, vm: &VmStatus) -> Option<String> {
         .map(|operation| format!("operation {} is still building it", short(operation)))
 }
 
-/// Returns what a new resource names and is neither there nor declared.
+/// Returns what a resource names and is neither there nor declared.
 fn missing(resource: &Resource, keys: &BTreeSet<Key>, world: &World) -> Option<Obstacle> {
+    let is_host_missing = |name: &&String| !world.hosts.contains(*name);
+    let hosts = hosts_named(resource);
+    if let Some(name) = hosts.iter().find(is_host_missing) {
+        return Some(Obstacle {
+            message: format!("it names host {name}, which does not exist"),
+            hint: "see `berth host list`; an agent registers its host when it starts".to_owned(),
+        });
+    }
     let missing = references(resource);
     let mut missing = missing.into_iter();
     let (kind, name) =
@@ -334,6 +390,21 @@ pub(super) fn references(resource: &Resource) -> Vec<Key> {
         | Resource::Flavor(_)
         | Resource::Aggregate(_)
         | Resource::ServerGroup(_) => Vec::new(),
+    }
+}
+
+/// Returns the hosts that a resource names and that have to be there.
+pub(super) fn hosts_named(resource: &Resource) -> Vec<String> {
+    match resource {
+        Resource::Aggregate(aggregate) => {
+            let hosts = aggregate.hosts.iter();
+            hosts.map(|host| short(host).to_owned()).collect()
+        }
+        Resource::SchedulingPolicy(settings) => settings.hosts.keys().cloned().collect(),
+        Resource::PciAlias(_)
+        | Resource::Flavor(_)
+        | Resource::ServerGroup(_)
+        | Resource::Vm(_) => Vec::new(),
     }
 }
 

@@ -267,6 +267,18 @@ impl Resource {
         }
     }
 
+    /// Returns how many disks it has.
+    pub(super) fn disks(&self) -> usize {
+        match self {
+            Self::Vm(template) => template.disks.len(),
+            Self::PciAlias(_)
+            | Self::Flavor(_)
+            | Self::Aggregate(_)
+            | Self::ServerGroup(_)
+            | Self::SchedulingPolicy(_) => 0,
+        }
+    }
+
     /// Returns its fields. What a guest is given for its first boot is not among them: it may hold secrets, and
     /// no response has it.
     pub(super) fn to_value(&self) -> Value {

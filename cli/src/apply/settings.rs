@@ -165,10 +165,12 @@ fn each(
                 .map(|invalid| invalid.within(name))
                 .collect()
         })?;
-        if !read.is_empty() {
-            all.insert(short(name).to_owned(), read);
+        let is_there = all.insert(short(name).to_owned(), read).is_some();
+        if is_there {
+            return Err(vec![Invalid::new(name, "is there twice")]);
         }
     }
+    all.retain(|_, keys| !keys.is_empty());
     Ok(all)
 }
 

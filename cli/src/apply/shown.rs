@@ -58,25 +58,37 @@ fn matches_of_alias(fields: &mut Map<String, Value>) -> Result<(), Invalid> {
     Ok(())
 }
 
+/// Takes the fields of a field away, if it is there.
+fn taken(
+    fields: &mut Map<String, Value>,
+    name: &str,
+) -> Result<Option<Map<String, Value>>, Invalid> {
+    match fields.remove(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::Object(of)) => Ok(Some(of)),
+        Some(_) => Err(Invalid::new(name, "must have fields, as `name: value`")),
+    }
+}
+
 fn vm(fields: &mut Map<String, Value>) -> Result<(), Invalid> {
-    if let Some(Value::Object(record)) = fields.remove("vm") {
+    if let Some(record) = taken(fields, "vm")? {
         remove(fields, BESIDE_VM);
         for (name, value) in record {
             insert(fields, &name, value)?;
         }
     }
-    if let Some(Value::Object(mut spec)) = fields.remove("spec") {
+    if let Some(mut spec) = taken(fields, "spec")? {
         remove(&mut spec, DERIVED);
         for (name, value) in spec {
             insert(fields, &name, value)?;
         }
     }
-    if let Some(Value::Object(hints)) = fields.remove("hints") {
+    if let Some(hints) = taken(fields, "hints")? {
         for (name, value) in hints {
             insert(fields, &name, value)?;
         }
     }
-    if let Some(Value::Object(mut restarts)) = fields.remove("restarts") {
+    if let Some(mut restarts) = taken(fields, "restarts")? {
         let policy = restarts.remove("policy").unwrap_or_default();
         remove(&mut restarts, RESTARTS);
         if let Some(name) = restarts.keys().next() {

@@ -60,8 +60,15 @@ fn files(path: &Path) -> Result<Vec<PathBuf>, Usage> {
     for entry in fs::read_dir(path).map_err(|error| wrong(path, &error))? {
         let file = entry.map_err(|error| wrong(path, &error))?.path();
         let ending = file.extension().and_then(|ending| ending.to_str());
-        if ending.is_some_and(|ending| ENDINGS.contains(&ending)) && file.is_file() {
+        if !ending.is_some_and(|ending| ENDINGS.contains(&ending)) {
+            continue;
+        }
+        // One that is left out would be taken for one that declares nothing.
+        let metadata = fs::metadata(&file).map_err(|error| wrong(&file, &error))?;
+        if metadata.is_file() {
             files.push(file);
+        } else if !metadata.is_dir() {
+            return Err(Usage(format!("{}: it is no file", file.display())));
         }
         if files.len() > FILES_MAX {
             let message = format!("{}: it has more than {FILES_MAX} files", path.display());

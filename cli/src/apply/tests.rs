@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use super::document::{self, Declared, Source};
 use super::existing::of_vm;
 use super::kind::{DERIVED, Kind};
-use super::plan::{Action, Entry, Existing, VmStatus, World, plan};
+use super::plan::{Action, Entry, Existing, VmStatus, World, plan, references};
 use super::resource::Resource;
 use super::settings::Settings;
 use super::source;
@@ -92,8 +92,12 @@ fn one(text: &str) -> Declared {
 
 /// Returns a world in which everything that is declared exists.
 fn world(declared: &[Declared]) -> World {
-    let mut world = World::default();
+    let mut world = World {
+        hosts: hosts(),
+        ..World::default()
+    };
     for one in declared {
+        world.references.extend(references(&one.resource));
         let existing = Existing {
             resource: one.resource.clone(),
             generation: 1,
@@ -103,6 +107,11 @@ fn world(declared: &[Declared]) -> World {
         world.existing.insert(key, existing);
     }
     world
+}
+
+/// The hosts that these documents name, and one more.
+fn hosts() -> BTreeSet<String> {
+    ["h1", "h2", "h3"].map(str::to_owned).into()
 }
 
 fn actions(entries: &[Entry]) -> Vec<(Kind, &str, Action)> {
@@ -115,7 +124,11 @@ fn actions(entries: &[Entry]) -> Vec<(Kind, &str, Action)> {
 #[test]
 fn documents_are_in_the_order_in_which_they_are_carried_out() {
     let declared = read(&all().join("---")).unwrap();
-    let entries = plan(declared, &World::default());
+    let world = World {
+        hosts: hosts(),
+        ..World::default()
+    };
+    let entries = plan(declared, &world);
     let create = |kind, name| (kind, name, Action::Create);
     let expected = [
         create(Kind::PciAlias, "nic"),
@@ -151,7 +164,7 @@ fn what_is_wrong_is_named() {
     let many = "kind: Flavor\n---\n".repeat(document::DOCUMENTS_MAX + 1);
     let vm = |more: &str| format!("{VM}{more}");
     let cases: &[(&str, &str)] = &[
-        ("{", "a.yaml: it is neither YAML nor JSON"),
+        ("{", "a.yaml: it cannot be read as YAML or JSON"),
         ("- a", "a.yaml, document 1: it must have fields"),
         ("text", "a.yaml, document 1: it must have fields"),
         ("name: a", "a.yaml, document 1: kind: is missing"),
@@ -280,6 +293,18 @@ fn what_is_wrong_is_named() {
             "restarts.more: is not known",
         ),
         (&vm("vm: {name: x}\n"), "name: is there twice"),
+        (&vm("vm: 3\n"), "vm: must have fields"),
+        (&vm("spec: 3\n"), "spec: must have fields"),
+        (&vm("hints: x\n"), "hints: must have fields"),
+        (&vm("restarts: []\n"), "restarts: must have fields"),
+        (
+            "kind: Flavor\nname: a\nname: b\n",
+            "duplicate mapping key: name at line 3",
+        ),
+        (
+            "kind: SchedulingPolicy\nhosts: {h1: {cpu.ratio: 8.0}, hosts/h1: {cpu.ratio: 3.0}}",
+            "is there twice",
+        ),
         (&VM.replace("app: web", "app: a b"), "labels.app"),
         (
             &VM.replace("size_gib: 4", "size: 4"),
@@ -301,8 +326,8 @@ fn what_is_wrong_is_named() {
             &format!("{POLICY}---{POLICY}"),
             "SchedulingPolicy is declared in",
         ),
-        (&deep, "it is neither YAML nor JSON"),
-        (&bomb, "it is neither YAML nor JSON"),
+        (&deep, "it cannot be read as YAML or JSON"),
+        (&bomb, "it cannot be read as YAML or JSON"),
         (&many, "more than 1000 documents"),
     ];
     for (text, part) in cases {
@@ -347,7 +372,11 @@ fn the_documented_example_is_read() {
     let declared = read(example.split("```").next().unwrap()).unwrap();
     let kinds: BTreeSet<Kind> = declared.iter().map(|one| one.resource.kind()).collect();
     assert_eq!(kinds, BTreeSet::from(Kind::ALL));
-    let entries = plan(declared, &World::default());
+    let world = World {
+        hosts: hosts(),
+        ..World::default()
+    };
+    let entries = plan(declared, &world);
     assert!(entries.iter().all(|entry| entry.obstacle.is_none()));
     for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::Vm) {
         let row = format!("| `{}` |", kind.as_str());
@@ -583,7 +612,10 @@ fn what_is_left_open_is_no_difference() {
     let mut other = value.clone();
     other["vm"]["spec"]["disks"][0]["image"] = json!("debian-13");
     other["vm"]["spec"]["image_properties"] = json!({"hw_cpu_policy": "shared"});
-    check(&other, &["disks", "image_properties.hw_cpu_policy"]);
+    check(
+        &other,
+        &["disks[0].image", "image_properties.hw_cpu_policy"],
+    );
 }
 
 /// Goal: a difference is changed in place exactly where a request does that; otherwise the command is named that
@@ -633,14 +665,14 @@ fn each_difference_is_a_change_or_an_obstacle() {
             VM,
             "image: debian-12",
             "image: debian-13",
-            "disks",
+            "disks[0].image",
             Some("berth vm rebuild web-1 --image debian-13"),
         ),
         (
             VM,
             "size_gib: 4",
             "size_gib: 5",
-            "disks",
+            "disks[0].size_gib",
             Some("berth vm delete web-1"),
         ),
         (
@@ -731,6 +763,87 @@ fn what_a_vm_names_has_to_be_there() {
     assert_eq!(entry(vec![vm(), one(GROUP)], &world).obstacle, None);
 }
 
+/// Goal: what a hint names helps. Method: differences of which one command makes only a part, or none.
+#[test]
+fn a_hint_is_for_all_that_differs() {
+    let two = VM.replace(
+        "- image: debian-12",
+        "- {size_gib: 1, format: raw}\n- image: debian-12",
+    );
+    let resized = VmStatus {
+        is_resized: true,
+        ..VmStatus::default()
+    };
+    for (text, old, new, status, command) in [
+        // A rebuild takes an image for each disk.
+        (
+            &*two,
+            "debian-12",
+            "debian-13",
+            None,
+            "berth vm delete web-1",
+        ),
+        (
+            VM,
+            "image: debian-12\n  size_gib: 4",
+            "image: debian-13\n  size_gib: 5",
+            None,
+            "berth vm delete web-1",
+        ),
+        (
+            VM,
+            "br0}]\nserver_group: web",
+            "br1}]",
+            None,
+            "berth vm delete web-1",
+        ),
+        (
+            VM,
+            "flavor: small",
+            "flavor: big",
+            Some(&resized),
+            "berth vm revert-resize web-1",
+        ),
+    ] {
+        let mut world = world(&[one(text)]);
+        for existing in world.existing.values_mut() {
+            existing.vm = status.cloned().or_else(|| existing.vm.take());
+        }
+        let entry = plan(vec![one(&text.replace(old, new))], &world).remove(0);
+        let hint = entry.obstacle.expect("an obstacle").hint;
+        assert!(hint.contains(command), "{new}: {hint}");
+    }
+}
+
+/// Goal: nothing is half applied because something that is named does not exist. Method: each kind that names
+/// others, where it changes and where it is new.
+#[test]
+fn what_is_named_has_to_be_there_before_anything_is_changed() {
+    for (text, change, named) in [
+        (AGGREGATE, ("east", "east"), "host h"),
+        (AGGREGATE, ("[h2, h1]", "[h3, h1]"), "host h"),
+        (POLICY, ("8.0", "4.0"), "host h1"),
+        (
+            "kind: SchedulingPolicy\ngroups: {east: {cpu.ratio: 8.0}}\n",
+            ("8.0", "4.0"),
+            "Aggregate east",
+        ),
+    ] {
+        let mut world = world(&[one(text)]);
+        world.hosts.clear();
+        world.references.clear();
+        if change.0 == change.1 {
+            world.existing.clear();
+        }
+        let entry = plan(vec![one(&text.replace(change.0, change.1))], &world).remove(0);
+        let message = entry.obstacle.expect("an obstacle").message;
+        assert!(
+            message.starts_with(&format!("it names {named}")),
+            "{message}"
+        );
+    }
+}
+
 #[test]
 fn labelled_vms_that_are_not_declared_are_deleted() {
     let declared = vec![one(VM)];
@@ -782,11 +895,13 @@ fn how_far_a_vm_is_counts() {
         ..VmStatus::default()
     });
     assert_eq!(building.action, Action::Unchanged);
-    assert!(building.note.unwrap().contains("operation 7"));
+    let note = building.note.clone();
+    assert!(note.unwrap().contains("operation 7"));
     let failed = check(VmStatus {
         is_failed: true,
         ..VmStatus::default()
     });
+    assert!(failed.is_failed() && !building.is_failed());
     assert!(failed.note.unwrap().contains("berth vm delete web-1"));
     let deleting = check(VmStatus {
         is_deleting: true,
@@ -827,8 +942,16 @@ fn files_are_bounded_and_in_order() {
     let length = usize::try_from(source::FILE_BYTES_MAX).unwrap() + 1;
     std::fs::write(path("long"), vec![b'#'; length]).unwrap();
     std::fs::write(path("bytes"), b"\xff").unwrap();
-    std::fs::create_dir(path("empty")).unwrap();
+    // What cannot be read is not left out of a directory: VMs that it declares would be deleted by --prune.
+    for directory in ["empty", "broken", "socket", "a.yaml"] {
+        std::fs::create_dir(path(directory)).unwrap();
+    }
+    std::os::unix::fs::symlink("none", path("broken").join("a.yaml")).unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(path("socket").join("a.yaml")).unwrap();
+    assert_eq!(read(&[folder.path().to_owned()]).unwrap().len(), 3);
     for (name, part) in [
+        ("broken", "broken/a.yaml: No such file"),
+        ("socket", "socket/a.yaml: it is no file"),
         ("long", "it has more than 1048576 bytes"),
         ("bytes", "no text in UTF-8"),
         ("none", "No such file"),

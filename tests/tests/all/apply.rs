@@ -361,8 +361,8 @@ fn a_bad_document_changes_nothing() {
             "kind: Vm\nname: a\nflavor: small\nboot: Disk\ndescription: \"\\e[31m\"",
             "description",
         ),
-        ("kind: Flavor\nname: [", "neither YAML nor JSON"),
-        ("!!binary x", "neither YAML nor JSON"),
+        ("kind: Flavor\nname: [", "cannot be read as YAML or JSON"),
+        ("!!binary x", "cannot be read as YAML or JSON"),
     ] {
         let path = file(&cluster, "bad.yaml", &format!("{flavor}{bad}\n"));
         let _ = cluster
