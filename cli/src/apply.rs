@@ -33,17 +33,14 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use anyhow::bail;
 use berth_domain::refusal::{Code, Refusal};
-use berth_domain::vm::LabelSelector;
 
 use self::document::{Declared, describe};
 use self::execute::Outcome;
 use self::plan::{Action, Entry};
-use self::resource::Resource;
 use crate::arguments::Apply;
 use crate::confirmation;
-use crate::failure::Reported;
+use crate::failure;
 use crate::output;
 use crate::session::Session;
 use crate::usage::Usage;
@@ -124,15 +121,7 @@ fn check_prune(args: &Apply, declared: &[Declared]) -> Result<(), Usage> {
     if args.prune.is_empty() || args.prune_all {
         return Ok(());
     }
-    let has_label = |label: &LabelSelector, one: &Declared| match &one.resource {
-        Resource::Vm(template) => label.matches(&template.labels),
-        Resource::PciAlias(_)
-        | Resource::Flavor(_)
-        | Resource::Aggregate(_)
-        | Resource::ServerGroup(_)
-        | Resource::SchedulingPolicy(_) => false,
-    };
-    let is_labelled = |one: &Declared| args.prune.iter().all(|label| has_label(label, one));
+    let is_labelled = |one: &Declared| one.resource.has_labels(&args.prune);
     match declared.iter().any(is_labelled) {
         true => Ok(()),
         false => Err(Usage(
@@ -194,7 +183,7 @@ fn confirm(args: &Apply, entries: &[Entry]) -> anyhow::Result<()> {
     }
 }
 
-/// Returns the first failure, after all of them were reported.
+/// Returns the worst failure, after all of them were reported.
 fn conclude(
     session: &Session,
     entries: &[Entry],
@@ -205,30 +194,29 @@ fn conclude(
         .enumerate()
         .filter(|(at, entry)| entry.action != Action::Unchanged && !outcomes.contains_key(at))
         .count();
-    let failed = outcomes
-        .into_iter()
-        .filter_map(|(at, outcome)| Some((at, outcome.err()?)));
-    let mut failed: Vec<(usize, anyhow::Error)> = failed.collect();
-    let last = failed.pop();
-    for (at, error) in &failed {
-        output::refused(session.output, &named(&entries[*at], error));
+    let mut failures = Vec::new();
+    for (at, outcome) in outcomes {
+        if let Err(error) = outcome {
+            output::refused(session.output, &named(&entries[at], &error));
+            failures.push(error);
+        }
     }
     if not_tried > 0 && !session.for_programs() {
         output::message(format!("{not_tried} resources were not tried: apply again"));
     }
-    let Some((at, error)) = last else {
-        return Ok(());
-    };
-    output::refused(session.output, &named(&entries[at], &error));
-    bail!(error.context(Reported))
+    match failure::worst(failures) {
+        None => Ok(()),
+        Some(worst) => Err(worst),
+    }
 }
 
 /// Returns a failure as a refusal that names the resource.
 fn named(entry: &Entry, error: &anyhow::Error) -> Refusal {
-    let refusal = show::refusal(error);
+    let refusal = failure::refusal(error);
     let what = describe(entry.key.0, &entry.key.1);
     Refusal {
         message: format!("{what}: {}", refusal.message),
         ..refusal
     }
+    .with("resource", what)
 }

@@ -106,7 +106,6 @@ use std::pin::Pin;
 use std::process::ExitCode;
 
 use berth_domain::refusal::{Code, Refusal};
-use berth_process::error_chain;
 use clap::{CommandFactory as _, FromArgMatches as _};
 
 use crate::arguments::{Arguments, Command};
@@ -326,10 +325,9 @@ fn fail(error: &anyhow::Error, format: Format) -> ExitCode {
         Some(refusal) => output::refused(format, refusal),
         // No server was called: the command itself could not go on.
         None => {
-            let why = error_chain(error.as_ref());
-            let refusal = Refusal::new(Code::InvalidArgument, "COMMAND_FAILED", &*why);
+            let refusal = failure::refusal(error);
             let value = output::refusal_value(&refusal);
-            output::note(format, format!("error: {why}"), &value);
+            output::note(format, format!("error: {}", refusal.message), &value);
         }
     }
     ExitCode::from(match refusal {

@@ -6,6 +6,7 @@ use anyhow::bail;
 use berth_domain::policy::cpu::CpuTerms;
 use berth_domain::policy::memory::{MemoryTerms, ratio_text};
 use berth_domain::policy::{SchedulingPolicy, Terms};
+use berth_proto::policy::v1 as wire;
 use berth_proto::policy::v1::policy_service_client::PolicyServiceClient;
 use berth_proto::policy::v1::{
     GetSchedulingPolicyRequest, GetSchedulingPolicyResponse, UpdateSchedulingPolicyRequest,
@@ -70,13 +71,21 @@ async fn change(
         group: group.map_or_else(String::new, |group| resource("aggregates", group)),
         host: scope.host.as_deref().map_or_else(String::new, of_host),
     };
+    show(session, &update(session, request).await?.try_into()?)
+}
+
+/// Has the scheduler change the policy, and returns it.
+pub(crate) async fn update(
+    session: &Session,
+    request: UpdateSchedulingPolicyRequest,
+) -> anyhow::Result<wire::SchedulingPolicy> {
     let response = call!(
         session,
         PolicyServiceClient,
         update_scheduling_policy,
         request
     )?;
-    show(session, &response.policy.unwrap_or_default().try_into()?)
+    Ok(response.policy.unwrap_or_default())
 }
 
 fn each_once(settings: Vec<(String, String)>) -> anyhow::Result<BTreeMap<String, String>> {

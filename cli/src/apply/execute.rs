@@ -12,7 +12,6 @@ use berth_domain::refusal::{Code, Refusal};
 use berth_domain::vm::LabelSelector;
 use berth_proto::conductor::v1::{CreateVmRequest, DeleteVmRequest};
 use berth_proto::policy::v1::aggregate_service_client::AggregateServiceClient;
-use berth_proto::policy::v1::policy_service_client::PolicyServiceClient;
 use berth_proto::policy::v1::server_group_service_client::ServerGroupServiceClient;
 use berth_proto::policy::v1::{
     Aggregate, CreateAggregateRequest, CreateServerGroupRequest, UpdateAggregateRequest,
@@ -32,7 +31,7 @@ use super::plan::{Action, Entry, Existing};
 use super::resource::{self, Resource};
 use super::settings::{Keys, Settings};
 use crate::session::{Session, conduct, request_id, resource as name_of};
-use crate::{call, image, output, progress, vm};
+use crate::{call, image, output, policy, progress, vm};
 
 /// How many VMs are created or deleted at a time.
 const AT_A_TIME: usize = 16;
@@ -175,14 +174,7 @@ async fn delete_vm(
         return Ok(None);
     };
     let uid = |existing: &Existing| existing.vm.as_ref().map(|vm| vm.uid.clone());
-    let is_labelled = match &now.resource {
-        Resource::Vm(template) => labels.iter().all(|label| label.matches(&template.labels)),
-        Resource::PciAlias(_)
-        | Resource::Flavor(_)
-        | Resource::Aggregate(_)
-        | Resource::ServerGroup(_)
-        | Resource::SchedulingPolicy(_) => false,
-    };
+    let is_labelled = now.resource.has_labels(labels);
     if entry.existing.as_ref().and_then(uid) != uid(&now) || !is_labelled {
         let message = format!("vm {} was created again, or lost its label", entry.key.1);
         let refusal = Refusal::new(Code::Aborted, CHANGED_MEANWHILE, message);
@@ -317,13 +309,7 @@ async fn update_policy(session: &Session, new: &Settings, existing: &Existing) -
             group,
             host,
         };
-        let response = call!(
-            session,
-            PolicyServiceClient,
-            update_scheduling_policy,
-            request
-        )?;
-        generation = response.policy.unwrap_or_default().generation;
+        generation = policy::update(session, request).await?.generation;
     }
     Ok(())
 }

@@ -300,7 +300,7 @@ fn command_for_vm(
             format!("`berth vm resize {name} --flavor {new}`, and `berth vm confirm-resize {name}`")
         }
         // A rebuild takes an image for each disk, and one may have none.
-        "disks[0].image" if declared.disks() == 1 => {
+        "disks[0].image" if declared.vm().is_some_and(|vm| vm.disks.len() == 1) => {
             format!("`berth vm rebuild {name} --image {new}`, which destroys what is on its disk")
         }
         _ => command_for(Kind::Vm, name),
@@ -410,16 +410,10 @@ pub(super) fn hosts_named(resource: &Resource) -> Vec<String> {
 
 fn deletion(key: Key, world: &World) -> Entry {
     let existing = world.existing.get(&key).cloned();
-    let is_protected = existing
+    let vm = existing
         .as_ref()
-        .is_some_and(|existing| match &existing.resource {
-            Resource::Vm(template) => template.protected,
-            Resource::PciAlias(_)
-            | Resource::Flavor(_)
-            | Resource::Aggregate(_)
-            | Resource::ServerGroup(_)
-            | Resource::SchedulingPolicy(_) => false,
-        });
+        .and_then(|existing| existing.resource.vm());
+    let is_protected = vm.is_some_and(|vm| vm.protected);
     let obstacle = is_protected.then(|| Obstacle {
         message: "it is protected".to_owned(),
         hint: format!(

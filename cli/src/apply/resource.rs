@@ -12,6 +12,7 @@ use berth_domain::name::VmName;
 use berth_domain::ownership::DEFAULT_PROJECT;
 use berth_domain::pci::PciAlias;
 use berth_domain::server_group::ServerGroup;
+use berth_domain::vm::LabelSelector;
 use berth_proto::convert::Invalid;
 use berth_proto::convert::vm::VmTemplate;
 use berth_proto::policy::v1 as policy;
@@ -267,16 +268,22 @@ impl Resource {
         }
     }
 
-    /// Returns how many disks it has.
-    pub(super) fn disks(&self) -> usize {
+    /// Returns the VM that it is, if it is one.
+    pub(super) fn vm(&self) -> Option<&wire::VmTemplate> {
         match self {
-            Self::Vm(template) => template.disks.len(),
+            Self::Vm(template) => Some(template),
             Self::PciAlias(_)
             | Self::Flavor(_)
             | Self::Aggregate(_)
             | Self::ServerGroup(_)
-            | Self::SchedulingPolicy(_) => 0,
+            | Self::SchedulingPolicy(_) => None,
         }
+    }
+
+    /// Returns whether it is a VM with all of these labels.
+    pub(super) fn has_labels(&self, labels: &[LabelSelector]) -> bool {
+        let matches = |vm: &wire::VmTemplate| labels.iter().all(|label| label.matches(&vm.labels));
+        self.vm().is_some_and(matches)
     }
 
     /// Returns its fields. What a guest is given for its first boot is not among them: it may hold secrets, and

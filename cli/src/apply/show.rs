@@ -4,13 +4,12 @@
 
 use std::collections::BTreeMap;
 
-use berth_domain::refusal::{Code, Refusal};
-use berth_process::error_chain;
 use serde_json::{Value, json};
 
 use super::document::describe;
 use super::execute::Outcome;
 use super::plan::{Action, Entry};
+use crate::failure;
 use crate::output::{self, Lines};
 
 /// The most characters of a value in a table.
@@ -126,7 +125,10 @@ fn one(entry: &Entry, outcome: Option<Option<&Outcome>>) -> Value {
         Some(_) if entry.action == Action::Unchanged => (Some("unchanged"), None),
         Some(None) => (Some("not_tried"), None),
         Some(Some(Ok(()))) => (Some("done"), None),
-        Some(Some(Err(error))) => (Some("failed"), Some(output::refusal_value(&refusal(error)))),
+        Some(Some(Err(error))) => (
+            Some("failed"),
+            Some(output::refusal_value(&failure::refusal(error))),
+        ),
     };
     json!({
         "kind": entry.key.0.as_str(),
@@ -139,14 +141,5 @@ fn one(entry: &Entry, outcome: Option<Option<&Outcome>>) -> Value {
         "note": entry.note,
         "result": result,
         "error": error.map(|error| error["error"].clone()),
-    })
-}
-
-/// Returns a failure as a refusal.
-pub(super) fn refusal(error: &anyhow::Error) -> Refusal {
-    let refusal = error.downcast_ref::<Refusal>().cloned();
-    refusal.unwrap_or_else(|| {
-        let why = error_chain(error.as_ref());
-        Refusal::new(Code::InvalidArgument, "COMMAND_FAILED", why)
     })
 }

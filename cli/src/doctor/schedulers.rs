@@ -97,9 +97,13 @@ fn seconds(time: SystemTime) -> i64 {
 }
 
 /// Returns the answer of the leader; of two that believe to lead, that of the later term.
-fn leading(answers: &[Answer]) -> Option<&Own> {
+pub(super) fn leading(answers: &[Answer]) -> Option<&Own> {
     let answered = answers.iter().filter_map(|a| a.outcome.as_ref().ok());
-    let leading = answered.filter(|own| own.status.leader_id == own.status.member_id);
+    // One that has joined no cluster yet has no number, and knows no leader.
+    let leading = answered.filter(|own| {
+        let status = &own.status;
+        status.leader_id != 0 && status.leader_id == status.member_id
+    });
     leading.max_by_key(|own| own.status.term)
 }
 
@@ -185,7 +189,9 @@ fn twice(answered: &[(&str, &Own)]) -> Option<Finding> {
         let member = (status.cluster_id.as_str(), status.member_id);
         addresses.entry(member).or_default().push(*address);
     }
-    let ((_, member), addresses) = addresses.iter().find(|(_, of)| of.len() > 1)?;
+    // Those that have joined no cluster yet have no number.
+    let several = |((_, member), of): &(&(&str, u64), &Vec<&str>)| *member != 0 && of.len() > 1;
+    let ((_, member), addresses) = addresses.iter().find(several)?;
     Some(Finding::warning(
         "addresses",
         format!("{} are all of member {member}", addresses.join(", ")),

@@ -16,7 +16,7 @@ use berth_tls::{Identity, Role};
 use super::cluster::{hosts, vms};
 use super::finding::Finding;
 use super::own::certificate;
-use super::schedulers::{Answer, Own, together};
+use super::schedulers::{Answer, Own, leading, together};
 use crate::output::some;
 
 /// A cluster of three, as its leader states it.
@@ -233,6 +233,35 @@ fn without_a_leader_what_it_knows_is_not_judged() {
     assert_eq!(wrong(&findings), [expected]);
     let checks: Vec<_> = findings.iter().map(|f| f.check).collect();
     assert_eq!(checks, ["clock", "cluster", "leader", "backup"]);
+}
+
+/// Goal: two programs that have joined no cluster yet are neither leaders nor one and the same. Method: they answer
+/// before the members.
+#[test]
+fn what_has_not_joined_is_no_leader() {
+    let mut answers = answers();
+    for address in ["m4:7100", "m5:7100"] {
+        let own = Own {
+            status: GetClusterStatusResponse::default(),
+            ahead_s: Some(0),
+            took: Duration::ZERO,
+        };
+        let address = address.to_owned();
+        answers.insert(
+            0,
+            Answer {
+                address,
+                outcome: Ok(own),
+            },
+        );
+    }
+    assert_eq!(leading(&answers).map(|own| own.status.member_id), Some(1));
+    assert_eq!(
+        wrong(&together(&answers, Some(&leader()))),
+        Vec::<String>::new()
+    );
+    answers.truncate(2);
+    assert!(leading(&answers).is_none());
 }
 
 #[test]

@@ -3,11 +3,10 @@
 //! Not here: what is done to one.
 
 use anyhow::bail;
-use berth_domain::refusal::{Code, Refusal};
-use berth_process::error_chain;
+use berth_domain::refusal::Refusal;
 
 use crate::arguments::Run;
-use crate::failure::{Failed, Reported};
+use crate::failure;
 use crate::output::{self, Collected};
 use crate::session::{Session, short};
 use crate::usage::Usage;
@@ -32,7 +31,7 @@ pub(super) async fn each(
         bail!(Usage(message.to_owned()));
     }
     let collected = Collected::begin();
-    let mut worst: Option<anyhow::Error> = None;
+    let mut failures = Vec::new();
     for vm in vms {
         let name = short(vm);
         collected.of(name);
@@ -43,37 +42,18 @@ pub(super) async fn each(
             continue;
         };
         output::refused(session.output, &of_vm(name, &error));
-        let is_worse = worst.as_ref().is_none_or(|worst| !is_unreachable(worst));
-        if is_worse {
-            worst = Some(error);
-        }
+        failures.push(error);
     }
     collected.print()?;
-    match worst {
+    match failure::worst(failures) {
         None => Ok(()),
-        Some(worst) => Err(worst.context(Reported)),
+        Some(worst) => Err(worst),
     }
-}
-
-/// Whether the exit status is that of a server that was not reached, which is above that of a refusal.
-fn is_unreachable(error: &anyhow::Error) -> bool {
-    let refusal = error.downcast_ref::<Refusal>();
-    refusal.is_some_and(|refusal| refusal.code == Code::Unavailable) && !error.is::<Failed>()
 }
 
 /// Returns a failure as a refusal that names its VM.
 fn of_vm(vm: &str, error: &anyhow::Error) -> Refusal {
-    let other = || {
-        Refusal::new(
-            Code::InvalidArgument,
-            "COMMAND_FAILED",
-            error_chain(error.as_ref()),
-        )
-    };
-    let mut refusal = error
-        .downcast_ref::<Refusal>()
-        .cloned()
-        .unwrap_or_else(other);
+    let mut refusal = failure::refusal(error);
     if refusal.metadata.get("vm").is_none_or(|named| named != vm) {
         refusal.message = format!("vm {vm}: {}", refusal.message);
         refusal.metadata.insert("vm".to_owned(), vm.to_owned());
