@@ -9,6 +9,7 @@
 //! | [`cpu_set`], [`cell_id`], [`topology`], [`pci`] | a host's CPUs, cells, sockets, pages, PCI functions |
 //! | [`pmem`] | namespaces of persistent memory and their labels |
 //! | [`flavor`], [`image`], [`instance`], [`cpu_shape`] | what a guest requires |
+//! | [`network`] | networks, and which hosts reach them |
 //! | [`first_boot`] | what a guest is given for its first boot |
 //! | [`platform`] | architectures, types of hypervisors |
 //! | [`numa`], [`assignment`] | the fit of guest cells to host cells, and its result |
@@ -77,6 +78,7 @@ pub mod migration;
 pub mod migration_tls;
 pub mod missing;
 pub mod name;
+pub mod network;
 pub mod numa;
 pub mod operation;
 pub mod origin;

@@ -132,6 +132,14 @@ name!(
     ImageName, "image"
 );
 name!(
+    /// The name of a network of the cluster; `networks/{network}` on the wire.
+    NetworkName, "network"
+);
+name!(
+    /// The name of a physical network, as `physnet1`.
+    PhysicalNetworkName, "physical network"
+);
+name!(
     /// The name of an aggregate of hosts; `aggregates/{aggregate}` on the wire.
     AggregateName, "aggregate"
 );

@@ -137,6 +137,8 @@ impl ServiceVersion {
     pub const VM_METADATA: Self = Self(4);
     /// From here on the cluster has images, and agents fetch them from each other.
     pub const IMAGES: Self = Self(4);
+    /// From here on the cluster has networks, and agents report which physical networks they reach.
+    pub const NETWORKS: Self = Self(4);
 
     /// Returns the version of a number on the wire; without one it is the oldest.
     #[must_use]
@@ -201,6 +203,8 @@ pub enum Feature {
     VmMetadata,
     /// Images of the cluster.
     Images,
+    /// Networks of the cluster.
+    Networks,
 }
 
 /// Who must be new enough for a feature.
@@ -218,7 +222,7 @@ pub enum Scope {
 
 impl Feature {
     /// All of them, in the order in which they are documented.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::NumaLiveMigration,
         Self::SocketPolicy,
         Self::MixedCpus,
@@ -239,6 +243,7 @@ impl Feature {
         Self::ConsoleInput,
         Self::VmMetadata,
         Self::Images,
+        Self::Networks,
     ];
 
     /// Returns what people call it.
@@ -264,6 +269,7 @@ impl Feature {
             Self::ConsoleInput => "typing on the console of a guest",
             Self::VmMetadata => "labels, description and protection of a VM",
             Self::Images => "images of the cluster",
+            Self::Networks => "networks of the cluster",
             Self::FirstBoot => "user-data, network configuration and SSH keys of a new guest",
         }
     }
@@ -291,6 +297,7 @@ impl Feature {
             Self::ConsoleInput => ServiceVersion::CONSOLE_INPUT,
             Self::VmMetadata => ServiceVersion::VM_METADATA,
             Self::Images => ServiceVersion::IMAGES,
+            Self::Networks => ServiceVersion::NETWORKS,
         }
     }
 
@@ -316,7 +323,8 @@ impl Feature {
             | Self::RestartPolicy
             | Self::DeadMemberPolicy
             | Self::VmMetadata
-            | Self::Images => Scope::Cluster,
+            | Self::Images
+            | Self::Networks => Scope::Cluster,
         }
     }
 
