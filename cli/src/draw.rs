@@ -230,6 +230,7 @@ mod tests {
 
     pub(super) fn report() -> HostReport {
         HostReport {
+            networks: Vec::new(),
             agent_address: String::new(),
             incarnation: Incarnation(Default::default()),
             service_version: ServiceVersion::CURRENT,

@@ -275,6 +275,7 @@ fn template(options: &VmCreate) -> anyhow::Result<wire::VmTemplate> {
             .map(|(bridge, mac)| wire::Nic {
                 bridge: bridge.clone(),
                 mac: mac.clone(),
+                ..Default::default()
             })
             .collect(),
         image_properties: options.image_properties.iter().cloned().collect(),

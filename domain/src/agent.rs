@@ -15,6 +15,7 @@ use crate::instance::VcpuId;
 use crate::migration::MigrateData;
 use crate::migration_tls::TlsReport;
 use crate::name::{HostName, VmName};
+use crate::network::BridgeMapping;
 use crate::numa::Assignment;
 use crate::refusal::Refusal;
 use crate::transfer::TransferProgress;
@@ -274,6 +275,9 @@ pub struct DestinationCheck {
     /// Whether it receives guests encrypted; absent from agents that are too old to report it.
     #[serde(default)]
     pub tls: Option<TlsReport>,
+    /// With which bridges it reaches physical networks; goes into `migrate_data`.
+    #[serde(default)]
+    pub bridges: Vec<BridgeMapping>,
 }
 
 /// What a destination's agent decided about its held claim.

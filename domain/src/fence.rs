@@ -187,6 +187,7 @@ mod tests {
             pages: Vec::new(),
         };
         let report = HostReport {
+            networks: Vec::new(),
             agent_address: String::new(),
             incarnation: Incarnation(Uuid::nil()),
             service_version: ServiceVersion::CURRENT,

@@ -12,6 +12,7 @@ use crate::host_rule::HostRule;
 use crate::id::{ClaimId, Generation, Incarnation, OperationId, ProviderId, TimeMs};
 use crate::inventory::Inventory;
 use crate::name::HostName;
+use crate::network::HostNetwork;
 use crate::numa::{Limits, ThreadRules};
 use crate::overcommit::AllocationRatio;
 use crate::platform::Platform;
@@ -62,6 +63,9 @@ pub struct HostReport {
     /// simulated.
     #[serde(default)]
     pub cpu: Option<Arc<HostCpu>>,
+    /// The physical networks that it reaches, by name.
+    #[serde(default)]
+    pub networks: Vec<HostNetwork>,
 }
 
 impl HostReport {

@@ -406,12 +406,13 @@ impl HostView {
             self_fence_ms: _,
             regions: _,
             cpu,
+            networks,
         } = report;
         let mut hasher = DefaultHasher::new();
         (liveness, cordoned, shape_refused.is_some()).hash(&mut hasher);
         (fenced.is_some(), unreported).hash(&mut hasher);
         (service_version, driver, topology, storage_id, platform).hash(&mut hasher);
-        cpu.hash(&mut hasher);
+        (cpu, networks).hash(&mut hasher);
         (&self.inventories, &self.traits, &self.aggregates).hash(&mut hasher);
         hasher.finish()
     }

@@ -28,6 +28,7 @@ use crate::cpu_set::CpuSet;
 use crate::id::{ClaimId, Generation, MigrationId, OperationId, TimeMs, VmUid};
 use crate::instance::InstanceNumaTopology;
 use crate::name::{HostName, VmName};
+use crate::network::BridgeMapping;
 use crate::numa::Assignment;
 use crate::pci::PciAddress;
 use crate::refusal::Refusal;
@@ -184,6 +185,9 @@ pub struct MigrateData {
     pub destination_uri: String,
     /// The destination's shared CPUs: what does not care where it runs floats over them there.
     pub destination_shared: CpuSet,
+    /// With which bridges the destination reaches physical networks.
+    #[serde(default)]
+    pub destination_bridges: Vec<BridgeMapping>,
     /// The guest's topology: from the source as it is, from the destination as it will be. Dropped
     /// by agents older than
     /// [`ServiceVersion::NUMA_LIVE_MIGRATION`](crate::version::ServiceVersion::NUMA_LIVE_MIGRATION).

@@ -56,7 +56,8 @@ use crate::id::{ClaimId, Generation, OperationId, TimeMs, VmUid};
 pub use crate::image::DiskFormat;
 use crate::image::ImageProperties;
 use crate::instance::InstanceTopology;
-use crate::name::{HostName, ServerGroupName, VmName, ZoneName};
+use crate::name::{HostName, NetworkName, ServerGroupName, VmName, ZoneName};
+use crate::network::NetworkAttachment;
 use crate::ownership::Ownership;
 use crate::pci::{PciAliases, PciRequest};
 use crate::pmem::PmemDemand;
@@ -118,10 +119,44 @@ impl Disk {
 /// A network interface of a guest.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Nic {
-    /// The host's bridge that it is plugged into.
+    /// The host's bridge that it is plugged into; empty where it is on a network of the cluster.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub bridge: String,
+    /// The network of the cluster that it is on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<NetworkAttachment>,
     /// Its MAC address, as `52:54:00:12:34:56`, in lower case.
     pub mac: String,
+}
+
+/// A network interface that a new guest is to have.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct NicRequest {
+    /// What it is plugged into.
+    pub plug: NicPlug,
+    /// Its MAC address; empty where one is to be chosen.
+    pub mac: String,
+}
+
+/// What a requested interface is plugged into.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum NicPlug {
+    /// A bridge of whichever host it is.
+    Bridge(String),
+    /// A network of the cluster.
+    Network(NetworkName),
+}
+
+impl From<&Nic> for NicRequest {
+    fn from(nic: &Nic) -> Self {
+        Self {
+            plug: match &nic.network {
+                Some(attachment) => NicPlug::Network(attachment.name.clone()),
+                None => NicPlug::Bridge(nic.bridge.clone()),
+            },
+            mac: nic.mac.clone(),
+        }
+    }
 }
 
 /// The user's specification of the VM. It changes while the VM lives only with the images of a
@@ -188,6 +223,11 @@ impl VmSpec {
     #[must_use]
     pub fn has_seed(&self) -> bool {
         self.disks.iter().any(|disk| disk.seed)
+    }
+
+    /// Returns the networks of the cluster that the guest is on, one for each interface on one.
+    pub fn networks(&self) -> impl Iterator<Item = &NetworkAttachment> {
+        self.nics.iter().filter_map(|nic| nic.network.as_ref())
     }
 
     /// Returns the persistent memory that the guest requests.

@@ -46,6 +46,7 @@ fn vm(number: u32) -> Vm {
         nics: vec![Nic {
             bridge: "br0".to_owned(),
             mac: "52:54:00:12:34:56".to_owned(),
+            ..Nic::default()
         }],
         ..VmSpec::default()
     };

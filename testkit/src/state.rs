@@ -25,7 +25,11 @@ use berth_domain::id::{
 };
 use berth_domain::image::{Image, ImageContent, ImageProperties, Sha256};
 use berth_domain::migration;
-use berth_domain::name::{FlavorName, HostName, ImageName, PciAliasName, ServiceName, VmName};
+use berth_domain::name::{
+    FlavorName, HostName, ImageName, NetworkName, PciAliasName, PhysicalNetworkName, ServiceName,
+    VmName,
+};
+use berth_domain::network::{BridgeMapping, BridgeType, HostNetwork, Network, NetworkLink};
 use berth_domain::numa::{Assignment, Guest, Strategy};
 use berth_domain::operation::{Mark, Operation, Step};
 use berth_domain::ownership::{Ownership, ProjectName};
@@ -109,6 +113,7 @@ pub fn topology(cells: u32, dedicated: u32, shared: u32) -> HostTopology {
 /// Returns the report of a host with this topology.
 pub fn report(topology: HostTopology) -> HostReport {
     HostReport {
+        networks: Vec::new(),
         agent_address: "http://127.0.0.1:7300".to_owned(),
         incarnation: Incarnation(uuid(9, 1)),
         service_version: ServiceVersion::CURRENT,
@@ -150,6 +155,34 @@ pub fn pci_alias(name: &str) -> PciAlias {
             ..PciMatch::default()
         }],
         policy: Some(PciNumaPolicy::Socket),
+    }
+}
+
+/// Returns a network without a VLAN, on the physical network that hosts reach.
+pub fn network(name: &str) -> Network {
+    Network {
+        name: NetworkName::new(name).unwrap(),
+        link: NetworkLink {
+            physical_network: host_network().mapping.physical_network,
+            vlan: None,
+            mtu: None,
+        },
+        description: String::new(),
+        ownership: Ownership::default(),
+        created_at: TimeMs::default(),
+    }
+}
+
+/// Returns the physical network that hosts reach.
+pub fn host_network() -> HostNetwork {
+    HostNetwork {
+        mapping: BridgeMapping {
+            physical_network: PhysicalNetworkName::new("physnet1").unwrap(),
+            bridge: "br0".to_owned(),
+            bridge_type: BridgeType::Linux,
+        },
+        can_tag: true,
+        mtu: 1500,
     }
 }
 
@@ -307,9 +340,13 @@ impl World {
 
     fn and_hosts(self, count: u32) -> Self {
         let mut world = self;
+        let mut report = report(topology(2, 3, 1));
+        if world.state.header().cluster_version >= ServiceVersion::NETWORKS {
+            report.networks.push(host_network());
+        }
         for number in 1..=count {
             world
-                .register(&format!("h{number}"), report(topology(2, 3, 1)))
+                .register(&format!("h{number}"), report.clone())
                 .unwrap();
         }
         world

@@ -513,6 +513,7 @@ fn vm_of_api(flavor: &wire::Flavor, time: prost_types::Timestamp) -> scheduler::
         nics: vec![wire::Nic {
             bridge: "br0".to_owned(),
             mac: "52:54:00:00:00:01".to_owned(),
+            ..wire::Nic::default()
         }],
         image_properties: [("hw_cpu_policy".to_owned(), "dedicated".to_owned())].into(),
         server_group: "serverGroups/web".to_owned(),

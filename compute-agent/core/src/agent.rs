@@ -16,6 +16,7 @@ use berth_domain::id::{ClaimId, Incarnation, MigrationId, OperationId, TimeMs, V
 use berth_domain::migration::MigrateData;
 use berth_domain::migration_tls::TlsPolicy;
 use berth_domain::name::{HostName, PmemName};
+use berth_domain::network::BridgeMapping;
 use berth_domain::pmem::PmemNamespace;
 use berth_domain::reality::Comparison;
 use berth_domain::recovery::ReportedGuest;
@@ -55,6 +56,8 @@ pub struct Facts {
     pub tls: TlsPolicy,
     /// The shape of the host.
     pub topology: Arc<HostTopology>,
+    /// With which bridges it reaches physical networks, as it is set up.
+    pub bridges: Vec<BridgeMapping>,
     /// Time limit of a transfer whose policy sets none; see `overdue`.
     pub transfer_ms_max: u64,
     /// How often it compares what runs with what is expected; 0: never.

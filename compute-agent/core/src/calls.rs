@@ -14,7 +14,7 @@ use berth_domain::numa::{Assignment, ExactDemand};
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::transfer::{DiskCopy, TransferPolicy};
 use berth_domain::version::ServiceVersion;
-use berth_domain::vm::VmSpec;
+use berth_domain::vm::{Nic, VmSpec};
 use berth_driver_api::{DomainSpec, Force, FreePages, Request, Sending, Token};
 
 use super::agent::{Agent, Pending, Start, Work};
@@ -183,6 +183,7 @@ impl Agent {
             assignment: self.at_present(&claim.assignment),
             shared_cpus: self.facts.topology.shared(),
             volumes: Vec::new(),
+            bridges: self.facts.bridges.clone(),
             first_boot: None,
             cpu: claim.cpu.clone(),
         };
@@ -262,6 +263,7 @@ impl Agent {
         }
         data.destination_uri = self.facts.migration_uri.clone();
         data.destination_shared = self.facts.topology.shared();
+        data.destination_bridges = self.facts.bridges.clone();
         Reply::Fit {
             verdict,
             migrate_data: data,
@@ -299,6 +301,7 @@ impl Agent {
             assignment: assignment.unwrap_or_default(),
             shared_cpus: self.facts.topology.shared(),
             volumes: Vec::new(),
+            bridges: self.facts.bridges.clone(),
             first_boot: None,
             cpu: data.claim.and_then(|claim| claim.cpu),
         };
@@ -356,6 +359,7 @@ impl Agent {
             epoch: fence.epoch,
             assignment,
             shared_cpus: data.destination_shared,
+            bridges: data.destination_bridges,
             ..guest.domain.clone()
         };
         let policy = data.transfer.clone();
@@ -518,6 +522,7 @@ impl Agent {
             spec: domain.spec.clone(),
             destination_uri: destination.migration_uri,
             destination_shared: destination.shared_cpus,
+            destination_bridges: destination.bridges,
             numa_topology,
             claim: None,
             source_pci: domain.assignment.pci.clone(),
@@ -561,11 +566,23 @@ pub(super) fn is_sound(spec: &VmSpec) -> Result<(), Refusal> {
         let message = format!("{vcpus} vCPUs are not from 1 to {}", flavor::VCPUS_MAX);
         return Err(Refusal::new(Code::InvalidArgument, "INVALID_VM", message));
     }
-    if let Some(nic) = spec.nics.iter().find(|nic| nic.bridge.contains('/')) {
-        let message = format!("{:?} is not the name of a bridge", nic.bridge);
-        return Err(Refusal::new(Code::InvalidArgument, "INVALID_VM", message));
-    }
-    Ok(())
+    spec.nics.iter().try_for_each(is_sound_nic)
+}
+
+fn is_sound_nic(nic: &Nic) -> Result<(), Refusal> {
+    let bridge = &nic.bridge;
+    let message = match &nic.network {
+        None if bridge.contains('/') => format!("{bridge:?} is not the name of a bridge"),
+        Some(_) if !bridge.is_empty() => {
+            format!("an interface on a network names bridge {bridge:?}, too")
+        }
+        Some(attachment) => match attachment.link.faults().first() {
+            Some(fault) => format!("network {}: {fault}", attachment.name),
+            None => return Ok(()),
+        },
+        None => return Ok(()),
+    };
+    Err(Refusal::new(Code::InvalidArgument, "INVALID_VM", message))
 }
 
 /// Checks that `migrate_data` is about the VM of the fence.

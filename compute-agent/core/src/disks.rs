@@ -58,6 +58,7 @@ impl Agent {
             assignment: claim.assignment.clone(),
             shared_cpus: self.facts.topology.shared(),
             volumes: Vec::new(),
+            bridges: self.facts.bridges.clone(),
             first_boot: None,
             cpu: claim.cpu.clone(),
         };

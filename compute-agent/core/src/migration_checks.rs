@@ -72,6 +72,7 @@ impl Agent {
             driver: self.facts.driver.clone(),
             shared_cpus: self.facts.topology.shared(),
             tls: Some(self.facts.tls_report(fault)),
+            bridges: self.facts.bridges.clone(),
         })
     }
 

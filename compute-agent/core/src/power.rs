@@ -197,6 +197,7 @@ impl Agent {
             assignment: Assignment::default(),
             shared_cpus: CpuSet::new(),
             volumes: Vec::new(),
+            bridges: Vec::new(),
             first_boot: None,
             cpu: None,
         };
@@ -246,6 +247,7 @@ impl Agent {
             assignment: self.at_present(&claim.assignment),
             shared_cpus: self.facts.topology.shared(),
             volumes: Vec::new(),
+            bridges: self.facts.bridges.clone(),
             first_boot: None,
             cpu: claim.cpu.clone(),
         }

@@ -15,6 +15,7 @@ use berth_domain::first_boot::FirstBoot;
 use berth_domain::id::{ClaimId, Epoch, OperationId, VmUid};
 use berth_domain::instance::VcpuId;
 use berth_domain::name::{VmName, VolumeId};
+use berth_domain::network::{BridgeMapping, NetworkAttachment};
 use berth_domain::numa::Assignment;
 use berth_domain::transfer::{DiskCopy, TransferPolicy};
 use berth_domain::vm::{AttachedAs, VmSpec};
@@ -44,6 +45,10 @@ pub struct DomainSpec {
     /// host's agent when the guest is started: devices are numbered anew when a host is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<VolumeDevice>,
+    /// With which bridges this host reaches the physical networks of the guest's networks. Written by the
+    /// host's agent, and for a host that the guest is sent to, as that host's agent reported.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bridges: Vec<BridgeMapping>,
     /// The CPU that it is started with; absent where that is left to the driver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<Arc<GuestCpu>>,
@@ -116,6 +121,33 @@ impl DomainSpec {
                 why: "the guest does not request it".to_owned(),
             }),
         }
+    }
+
+    /// Returns the bridge with which this host gives the guest a network.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] where it reaches no such physical network.
+    pub fn bridge_to(&self, attachment: &NetworkAttachment) -> Result<&BridgeMapping, Error> {
+        let physical = &attachment.link.physical_network;
+        let mut bridges = self.bridges.iter();
+        let bridge = bridges.find(|mapping| mapping.physical_network == *physical);
+        bridge.ok_or_else(|| {
+            let network = &attachment.name;
+            Error::refused(format!(
+                "this host has no bridge to physical network {physical} of network {network}"
+            ))
+        })
+    }
+
+    /// Checks that there is a bridge for each network that the guest is on.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::bridge_to`], of the first that is missing.
+    pub fn check_networks(&self) -> Result<(), Error> {
+        let mut networks = self.spec.networks();
+        networks.try_for_each(|attachment| self.bridge_to(attachment).map(drop))
     }
 
     /// Returns the host CPUs that each vCPU may run on. An empty set means any CPU of the host.

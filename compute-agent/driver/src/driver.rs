@@ -12,6 +12,7 @@ use berth_domain::agent::{DomainStatus, Side};
 use berth_domain::cpu_model::HostCpu;
 use berth_domain::id::{ClaimId, MigrationId, VmUid};
 use berth_domain::name::{PmemName, VmName};
+use berth_domain::network::{BridgeMapping, HostNetwork};
 use berth_domain::pmem::PmemDevice;
 use berth_domain::signals::{GuestMemory, MemorySignals};
 use berth_domain::transfer::DiskCopy;
@@ -112,6 +113,13 @@ pub trait Driver: Send + Sync {
     ///
     /// When the hypervisor cannot be reached.
     fn info(&self) -> Result<Info, Error>;
+
+    /// Returns which physical networks the host reaches with these bridges now, in their order.
+    ///
+    /// # Errors
+    ///
+    /// When the hypervisor cannot be reached.
+    fn networks(&self, mappings: &[BridgeMapping]) -> Result<Vec<HostNetwork>, Error>;
 
     /// Returns what the hypervisor offers to guests as a CPU; nothing where it does not matter, as where
     /// guests are simulated.

@@ -3,6 +3,7 @@
 //! Invariant: unknown keys are refused, and all faults are reported at once. The sample under
 //! `deploy/` holds every key with its default.
 
+pub mod networks;
 pub mod volumes;
 
 use std::net::SocketAddr;
@@ -23,6 +24,7 @@ use berth_process::{KeyLocations, Keys, Log, Traces};
 use serde::Deserialize;
 
 use crate::migration_tls::Migration;
+use networks::PhysicalNetwork;
 use volumes::{Manager, Settings as VolumeSettings};
 
 /// What a watchdog may have as its timeout. It is fed once a second, and a machine that is busy must
@@ -205,6 +207,8 @@ pub struct Config {
     pub reserved_pages: Vec<ReservedPages>,
     /// PCI functions that guests may use; no other function is ever offered.
     pub pci: Vec<pci::Rule>,
+    /// With which bridges the host reaches physical networks.
+    pub physical_networks: Vec<PhysicalNetwork>,
     /// Custom traits of the host, set by the operator; each name begins with `CUSTOM_`.
     pub traits: Vec<Trait>,
     /// Memory that the node itself needs (`mem_node`), unless the cluster's policy sets it.
@@ -264,6 +268,7 @@ impl Default for Config {
             vcpu_pin_set: None,
             reserved_pages: Vec::new(),
             pci: Vec::new(),
+            physical_networks: Vec::new(),
             traits: Vec::new(),
             memory_reserved_mib: 1024,
             disk_gib: 100,
@@ -338,6 +343,7 @@ impl Config {
         self.traces.check(&mut faults);
         self.check_driver(&mut faults);
         self.volumes.validate(&mut faults);
+        networks::check(&self.physical_networks, &mut faults);
         for (index, rule) in self.pci.iter().enumerate() {
             let wrong = rule.faults().into_iter();
             faults.extend(wrong.map(|what| format!("pci.device_spec[{index}] {what}")));
@@ -374,6 +380,7 @@ impl Config {
             ("reserved_pages", !self.reserved_pages.is_empty()),
             ("pmem_namespaces", !self.pmem_namespaces.is_empty()),
             ("pci.device_spec", !self.pci.is_empty()),
+            ("physical_networks", !self.physical_networks.is_empty()),
             ("watchdog.device", self.watchdog.device.is_some()),
         ] {
             if is_set {
@@ -468,6 +475,7 @@ impl Config {
         keys.take_some("vcpu_pin_set", &mut self.vcpu_pin_set);
         keys.take_each("reserved_pages", &mut self.reserved_pages);
         keys.take_each("traits", &mut self.traits);
+        keys.take_each("physical_networks", &mut self.physical_networks);
         keys.take("memory_reserved_mib", &mut self.memory_reserved_mib);
         keys.take("disk_gib", &mut self.disk_gib);
         keys.take_some("storage_id", &mut self.storage_id);

@@ -50,6 +50,7 @@ mod hypervisor;
 mod images;
 mod metrics;
 pub mod migration_tls;
+mod networks;
 mod no_driver;
 mod pmem;
 pub mod process;

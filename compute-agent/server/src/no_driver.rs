@@ -11,6 +11,7 @@ use berth_domain::cpu_set::CpuSet;
 use berth_domain::host::NO_DRIVER;
 use berth_domain::id::{ClaimId, MigrationId, VmUid};
 use berth_domain::name::{HostName, PmemName, VmName};
+use berth_domain::network::{BridgeMapping, HostNetwork};
 use berth_domain::pmem::PmemDevice;
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::signals::GuestMemory;
@@ -72,6 +73,10 @@ impl Driver for NoDriver {
             version: String::new(),
             migration_uri: NO_DRIVER.to_owned(),
         })
+    }
+
+    fn networks(&self, _: &[BridgeMapping]) -> Result<Vec<HostNetwork>, Error> {
+        Ok(Vec::new())
     }
 
     fn cpu(&self) -> Result<Option<HostCpu>, Error> {

@@ -10,6 +10,7 @@ use berth_agent_core::Event;
 use berth_domain::host::HostReport;
 use berth_domain::id::TimeMs;
 use berth_domain::name::HostName;
+use berth_domain::network::HostNetwork;
 use berth_domain::pmem::PmemNamespace;
 use berth_domain::refusal::Refusal;
 use berth_domain::volume::Region;
@@ -78,6 +79,8 @@ pub(crate) struct Registration {
     pub(crate) namespaces: watch::Receiver<Vec<PmemNamespace>>,
     /// The regions of persistent memory as they were looked at last, where there are volumes.
     pub(crate) regions: Option<watch::Receiver<Vec<Region>>>,
+    /// The physical networks as they were looked at last.
+    pub(crate) networks: watch::Receiver<Vec<HostNetwork>>,
     /// Has the volumes looked at, where there are any.
     pub(crate) volumes: Option<Arc<Notify>>,
     /// The self-fencing promise of this agent.
@@ -164,6 +167,7 @@ impl Registration {
         let regions = self.regions.as_ref();
         self.fencing.differs()
             || self.namespaces.has_changed().unwrap_or(false)
+            || self.networks.has_changed().unwrap_or(false)
             || regions.is_some_and(|regions| regions.has_changed().unwrap_or(false))
     }
 
@@ -209,6 +213,7 @@ impl Registration {
             if let Ok(topology) = pmem::with(&self.report.topology, namespaces) {
                 self.report.topology = Arc::new(topology);
             }
+            self.report.networks = self.networks.borrow_and_update().clone();
             if let Some(regions) = &mut self.regions {
                 // Regions whose free space is not known yet are closed for a whole interval.
                 let compared = regions.wait_for(|regions| volumes::are_compared(regions));

@@ -12,7 +12,7 @@ use berth_domain::host::HostReport;
 use berth_domain::host_check::{CheckOutcome, HostFinding};
 use berth_domain::id::{Incarnation, TimeMs};
 use berth_domain::name::HostName;
-use berth_domain::version::ServiceVersion;
+use berth_domain::version::{Feature, ServiceVersion};
 use berth_driver::{Driver, Known};
 use berth_process::metrics::{self, Program};
 use berth_process::server::{self, Reflection};
@@ -31,6 +31,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use uuid::Uuid;
 
+use crate::config::networks::mappings;
 use crate::config::{Config, DriverKind, Valid};
 use crate::console::Consoles;
 use crate::disks::{Fetches, Readers};
@@ -41,6 +42,7 @@ use crate::host_check::{Checks, Sources, WatchdogState};
 use crate::images::collect::Collector;
 use crate::images::{ImageStore, Images};
 use crate::metrics::{Metrics, Watched};
+use crate::networks::{self, Networks};
 use crate::pmem::{self, Memories};
 use crate::reality::Messenger;
 use crate::registration::Registration;
@@ -284,6 +286,10 @@ impl ComputeAgent {
                 &stopping,
             )
         });
+        let bridges = self.facts.bridges.clone();
+        let networks = self.report.networks.clone();
+        let (networks, reached) = Networks::new(self.driver.clone(), bridges, networks);
+        let looking = tokio::spawn(networks.watch(stopping.clone()));
         let scheduler = self.scheduler.clone();
         let registration = Registration {
             namespaces: looked,
@@ -298,6 +304,7 @@ impl ComputeAgent {
             standing,
             is_unacknowledged: false,
             signals: self.signals,
+            networks: reached,
             grants: self.grants.clone(),
             metrics: metrics.clone(),
         };
@@ -417,6 +424,9 @@ impl ComputeAgent {
         {
             tracing::error!("measuring memory failed");
         }
+        if looking.await.is_err() {
+            tracing::error!("looking at bridges failed");
+        }
         if let Some(collecting) = collecting
             && collecting.await.is_err()
         {
@@ -501,6 +511,11 @@ fn wake(config: Config, valid: &Valid, address: SocketAddr) -> Result<Woken, Err
         None => topology,
     };
     let cpu = hypervisor::cpu(&*driver, ServiceVersion(config.service_version));
+    let bridges = match ServiceVersion(config.service_version).can(Feature::Networks) {
+        true => mappings(&config.physical_networks),
+        false => Vec::new(),
+    };
+    let reached = networks::at_start(&*driver, &bridges);
     let volumes = Managed::open(&config.volumes, &config.pmem)?;
     let known = driver.domains()?;
     let guest_volumes = GuestVolumes::new(match &volumes {
@@ -536,6 +551,7 @@ fn wake(config: Config, valid: &Valid, address: SocketAddr) -> Result<Woken, Err
         storage_id: storage_id.clone(),
         tls,
         topology: topology.clone(),
+        bridges,
         transfer_ms_max: config.transfer_timeout_ms,
         compare_ms: match config.driver {
             DriverKind::Libvirt | DriverKind::Sim => config.compare_interval_ms,
@@ -572,6 +588,7 @@ fn wake(config: Config, valid: &Valid, address: SocketAddr) -> Result<Woken, Err
             .as_ref()
             .map_or_else(Vec::new, |v| v.regions().to_vec()),
         cpu,
+        networks: reached,
     };
     Ok((
         facts,

@@ -122,6 +122,7 @@ fn complete(mut data: MigrateData, context: &Context) -> Result<MigrateData, Ref
     if let Some(destination) = &context.memory.destination {
         data.destination_uri.clone_from(&destination.migration_uri);
         data.destination_shared.clone_from(&destination.shared_cpus);
+        data.destination_bridges.clone_from(&destination.bridges);
     }
     Ok(data)
 }

@@ -12,6 +12,7 @@ use crate::flavor::Requirements;
 use crate::host::Host;
 use crate::instance::InstanceTopology;
 use crate::name::{HostName, VolumeId, ZoneName};
+use crate::network::NetworkAttachment;
 use crate::pci::PciRequest;
 use crate::platform::PlatformDemand;
 use crate::pmem::PmemDemand;
@@ -53,6 +54,8 @@ pub struct Demand {
     pub has_seed: bool,
     /// The CPU that it is to have, or runs with. A baseline is computed by the state, which fills it in.
     pub cpu: CpuDemand,
+    /// The networks of the cluster that it is on.
+    pub networks: Vec<NetworkAttachment>,
 }
 
 /// Where a volume of a guest is.
@@ -167,6 +170,7 @@ impl Demand {
         let mut demand = Self::new(requirements);
         demand.zone = spec.hints.availability_zone.clone();
         demand.has_seed = spec.has_seed();
+        demand.networks = spec.networks().cloned().collect();
         Ok(demand)
     }
 
@@ -221,6 +225,7 @@ impl Demand {
             platform: requirements.platform,
             has_seed: false,
             cpu: requirements.cpu_model.demand(),
+            networks: Vec::new(),
         }
     }
 }

@@ -15,6 +15,7 @@
 //! | the guest's cells fit on its cells | [`exact`] |
 //! | it is the kind of machine that the image requests | [`image`] |
 //! | it gives the CPU that the guest is to have, or runs with | [`cpu`] |
+//! | it reaches the guest's networks | [`network`] |
 //! | it is in the availability zone | [`zone`] |
 //! | its aggregates have the metadata that the flavor requires | [`aggregate`] |
 //! | a hard server group of the guest allows it | [`group`] |
@@ -41,6 +42,7 @@ pub mod image;
 mod leaving;
 pub mod liveness;
 pub mod memory;
+pub mod network;
 pub mod reported;
 pub mod shape;
 pub mod storage;
@@ -67,7 +69,7 @@ pub const HOST_RULES: [Rule; 3] = [elsewhere::check, group::check, volumes::chec
 
 /// The other rules but counted capacity and the exact fit: they look only at what hosts of one
 /// [class](HostView::class) have in common.
-pub const CLASS_RULES: [Rule; 13] = [
+pub const CLASS_RULES: [Rule; 14] = [
     fenced::check,
     reported::check,
     liveness::check,
@@ -79,6 +81,7 @@ pub const CLASS_RULES: [Rule; 13] = [
     traits::check,
     image::check,
     cpu::check,
+    network::check,
     zone::check,
     aggregate::check,
 ];

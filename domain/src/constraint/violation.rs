@@ -7,6 +7,7 @@ use crate::cpu_model::CpuMismatch;
 use crate::cpu_set::CpuSet;
 use crate::inventory::Excess;
 use crate::name::{HostName, ServerGroupName, VolumeId, ZoneName};
+use crate::network::NetworkMismatch;
 use crate::numa::FitRefusal;
 use crate::refusal::{Code, HostRefusal, Missing, Refusal};
 use crate::resource::{ResourceClass, Trait};
@@ -77,6 +78,8 @@ pub enum Violation {
     },
     /// It cannot give the guest its CPU.
     Cpu(CpuMismatch),
+    /// It cannot give the guest a network.
+    Network(NetworkMismatch),
     /// It is in another availability zone, or in none.
     Zone {
         /// The one that the guest requests.
@@ -166,6 +169,7 @@ impl Violation {
             Self::CpuKinds { .. } => "CPU_KINDS",
             Self::Image { .. } => "IMAGE_PROPERTIES",
             Self::Cpu(mismatch) => mismatch.cause(),
+            Self::Network(mismatch) => mismatch.cause(),
             Self::Zone { .. } => "AVAILABILITY_ZONE",
             Self::Aggregate { .. } => "AGGREGATE_METADATA",
             Self::Affinity { .. } => "AFFINITY",
@@ -228,6 +232,7 @@ impl Violation {
             | Self::CpuKinds { .. }
             | Self::Image { .. }
             | Self::Cpu(_)
+            | Self::Network(_)
             | Self::Zone { .. }
             | Self::Aggregate { .. }
             | Self::Affinity { .. }
@@ -280,6 +285,7 @@ impl Violation {
             Self::Zone { .. } => (2, 6, 0, 0),
             Self::Image { .. } => (2, 7, 0, 0),
             Self::Cpu(_) => (2, 8, 0, 0),
+            Self::Network(_) => (2, 9, 0, 0),
             Self::Counted | Self::CpuNotGiven => (3, 0, 0, 0),
             Self::Excluded => (3, 1, 0, 0),
             Self::VolumeElsewhere { .. } => (3, 2, 0, 0),
@@ -323,6 +329,7 @@ impl Violation {
             | Self::CpuKinds { .. }
             | Self::Image { .. }
             | Self::Cpu(_)
+            | Self::Network(_)
             | Self::Zone { .. }
             | Self::Aggregate { .. }
             | Self::Affinity { .. }
@@ -485,6 +492,7 @@ impl fmt::Display for Violation {
             } => write!(f, "{class}: it has none, {requested} are requested"),
             Self::Fit(refusal) => refusal.fmt(f),
             Self::Cpu(mismatch) => mismatch.fmt(f),
+            Self::Network(mismatch) => mismatch.fmt(f),
             Self::Counted => f.write_str("the claim does not count what the guest takes"),
             Self::CpuNotGiven => {
                 f.write_str("the claim is for another CPU than the guest is given here")

@@ -5,13 +5,12 @@ use std::collections::BTreeSet;
 use super::{BootSource, Disk, Nic, VmSpec};
 use crate::fault::Fault;
 use crate::flavor::Requirements;
+use crate::network::{INTERFACE_LENGTH_MAX, NetworkAttachment, is_interface};
 
 /// The most disks of a VM: `vda` to `vdz`.
 pub const DISKS_MAX: usize = 26;
 /// The most network interfaces of a VM.
 pub const NICS_MAX: usize = 16;
-/// The longest name of a network interface that Linux takes.
-const INTERFACE_LENGTH_MAX: usize = 15;
 /// The longest file name that common file systems take.
 pub const FILE_NAME_LENGTH_MAX: usize = 255;
 /// The longest kernel command line that x86 Linux takes.
@@ -164,8 +163,15 @@ impl VmSpec {
             faults.push(Fault::new("nics", self.nics.len(), rule));
         }
         let mut seen = BTreeSet::new();
-        for (index, Nic { bridge, mac }) in self.nics.iter().enumerate() {
-            if !is_interface(bridge) {
+        for (index, nic) in self.nics.iter().enumerate() {
+            let Nic {
+                bridge,
+                network,
+                mac,
+            } = nic;
+            if let Some(attachment) = network {
+                check_attachment(index, bridge, attachment, faults);
+            } else if !is_interface(bridge) {
                 let rule = format!(
                     "must be the name of a bridge: 1 to {INTERFACE_LENGTH_MAX} characters out of \
                      letters, digits, '.', '_' and '-'"
@@ -211,12 +217,21 @@ fn check_file(field: &str, name: &str, faults: &mut Vec<Fault>) {
     }
 }
 
-fn is_interface(name: &str) -> bool {
-    (1..=INTERFACE_LENGTH_MAX).contains(&name.len())
-        && name.bytes().any(|b| b != b'.')
-        && name
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'))
+/// Checks an interface that is on a network of the cluster.
+fn check_attachment(
+    index: usize,
+    bridge: &str,
+    attachment: &NetworkAttachment,
+    faults: &mut Vec<Fault>,
+) {
+    if !bridge.is_empty() {
+        let rule = "must be empty where the interface is on a network";
+        faults.push(Fault::new(format!("nics[{index}].bridge"), bridge, rule));
+    }
+    faults.extend(attachment.link.faults().into_iter().map(|fault| Fault {
+        field: format!("nics[{index}].network_link.{}", fault.field),
+        ..fault
+    }));
 }
 
 fn is_unicast_mac(text: &str) -> bool {
@@ -280,6 +295,7 @@ mod tests {
 
     fn nic(bridge: &str, mac: &str) -> Nic {
         Nic {
+            network: None,
             bridge: bridge.to_owned(),
             mac: mac.to_owned(),
         }

@@ -212,6 +212,7 @@ fn source(devices: Vec<PciDevice>) -> Host {
         name: HostName::new("h1").unwrap(),
         provider: ProviderId(Uuid::nil()),
         report: HostReport {
+            networks: Vec::new(),
             agent_address: "http://127.0.0.1:1".to_owned(),
             incarnation: Incarnation(Uuid::nil()),
             service_version: ServiceVersion::CURRENT,

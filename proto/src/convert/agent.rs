@@ -20,6 +20,7 @@ use berth_domain::vm::FILE_NAME_LENGTH_MAX;
 use super::assignment::{read_grant, write_grant};
 use super::field::{self, ADDRESS_MAX, Invalid, LIST_MAX, MESSAGE_MAX, choices};
 use super::name::ResourceName;
+use super::network::read_bridges;
 use super::operation::stop_timeout_ms;
 use super::transfer::{read_policy, write_policy};
 use crate::agent::v1;
@@ -598,6 +599,7 @@ impl From<&DestinationCheck> for v1::DestinationCheck {
             driver: check.driver.clone(),
             shared_cpus: check.shared_cpus.to_string(),
             tls: check.tls.as_ref().map(Into::into),
+            bridges: check.bridges.iter().map(Into::into).collect(),
         }
     }
 }
@@ -613,6 +615,7 @@ impl TryFrom<v1::DestinationCheck> for DestinationCheck {
             driver: address(wire.driver, "driver")?,
             shared_cpus: field::cpus(&wire.shared_cpus, "shared_cpus")?,
             tls: field::optional(wire.tls, "tls")?,
+            bridges: read_bridges(wire.bridges, "bridges")?,
         })
     }
 }
@@ -656,6 +659,7 @@ impl From<&MigrateData> for v1::MigrateData {
             transfer: write_policy(&data.transfer),
             disk_copies: data.disk_copies.iter().map(Into::into).collect(),
             tls: data.tls,
+            destination_bridges: data.destination_bridges.iter().map(Into::into).collect(),
         }
     }
 }
@@ -684,6 +688,7 @@ impl TryFrom<v1::MigrateData> for MigrateData {
             transfer: read_policy(wire.transfer, "transfer")?,
             disk_copies: field::each(wire.disk_copies, "disk_copies", LIST_MAX)?,
             tls: wire.tls,
+            destination_bridges: read_bridges(wire.destination_bridges, "destination_bridges")?,
         })
     }
 }

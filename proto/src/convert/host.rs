@@ -16,6 +16,7 @@ use berth_domain::volume::{FAILED_MAX, FAILURE_LENGTH_MAX, Failed, REGIONS_MAX};
 
 use super::field::{self, ADDRESS_MAX, Invalid, choices};
 use super::name::ResourceName;
+use super::network::read_networks;
 use super::placement::{read_traits, write_traits};
 use super::volume::read_display_name;
 use crate::host::v1;
@@ -49,6 +50,7 @@ fn write_report_without_cpu(report: &HostReport) -> v1::HostReport {
         self_fence_ms: report.self_fence_ms,
         regions: report.regions.iter().map(Into::into).collect(),
         cpu: None,
+        networks: report.networks.iter().map(Into::into).collect(),
     }
 }
 
@@ -79,6 +81,7 @@ impl TryFrom<v1::HostReport> for HostReport {
             self_fence_ms: wire.self_fence_ms,
             regions: field::each(wire.regions, "regions", REGIONS_MAX)?,
             cpu: field::optional(wire.cpu, "cpu")?.map(Arc::new),
+            networks: read_networks(wire.networks, "networks")?,
         })
     }
 }

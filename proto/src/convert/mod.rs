@@ -39,6 +39,7 @@ pub mod instance;
 pub mod memory;
 pub mod migration;
 pub mod name;
+mod network;
 pub mod operation;
 pub mod ownership;
 pub mod page;

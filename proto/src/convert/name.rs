@@ -4,8 +4,8 @@
 
 use berth_domain::id::{ClaimId, ConsumerId, MigrationId, OperationId, ProviderId};
 use berth_domain::name::{
-    AggregateName, FlavorName, HostName, ImageName, PciAliasName, ServerGroupName, ServiceName,
-    VmName, VolumeId,
+    AggregateName, FlavorName, HostName, ImageName, NetworkName, PciAliasName, ServerGroupName,
+    ServiceName, VmName, VolumeId,
 };
 
 use super::field::{Invalid, UUID_RULE, parse_uuid, shown};
@@ -57,6 +57,7 @@ resource_names! {
     FlavorName: "flavors/", "flavor";
     PciAliasName: "pciAliases/", "pci alias";
     ImageName: "images/", "image";
+    NetworkName: "networks/", "network";
     ServiceName: "services/", "service";
     AggregateName: "aggregates/", "aggregate";
     ServerGroupName: "serverGroups/", "server group";

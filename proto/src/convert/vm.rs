@@ -10,12 +10,13 @@ use berth_domain::name::{FlavorName, ZoneName};
 use berth_domain::ownership::ProjectName;
 use berth_domain::pci::PCI_REQUESTS_MAX;
 use berth_domain::vm::{
-    AttachedAs, BootSource, Disk, DiskFormat, Metadata, Nic, RestartPolicy, SchedulingHints, State,
-    Vm, VmSpec, VolumeAttachment,
+    AttachedAs, BootSource, Disk, DiskFormat, Metadata, Nic, NicPlug, NicRequest, RestartPolicy,
+    SchedulingHints, State, Vm, VmSpec, VolumeAttachment,
 };
 
 use super::field::{self, ADDRESS_MAX, Invalid, MESSAGE_MAX, choices};
 use super::name::ResourceName;
+use super::network::read_attachment;
 use super::ownership::{self, read_project, write_project};
 use super::{pci, restart, vm_metadata};
 use crate::filter::Filter;
@@ -37,7 +38,7 @@ pub struct VmTemplate {
     /// Its disks, in order.
     pub disks: Vec<Disk>,
     /// Its network interfaces, in order.
-    pub nics: Vec<Nic>,
+    pub nics: Vec<NicRequest>,
     /// The properties of the image that it is made from.
     pub image_properties: ImageProperties,
     /// Where it is to go.
@@ -282,6 +283,8 @@ impl From<&Nic> for v1::Nic {
         Self {
             bridge: nic.bridge.clone(),
             mac: nic.mac.clone(),
+            network: field::name_or_empty(nic.network.as_ref().map(|n| &n.name)),
+            network_link: nic.network.as_ref().map(|n| (&n.link).into()),
         }
     }
 }
@@ -292,6 +295,47 @@ impl TryFrom<v1::Nic> for Nic {
     fn try_from(wire: v1::Nic) -> Result<Self, Invalid> {
         Ok(Self {
             bridge: field::text(wire.bridge, "bridge", ADDRESS_MAX)?,
+            network: read_attachment(&wire.network, wire.network_link)?,
+            mac: field::text(wire.mac, "mac", ADDRESS_MAX)?,
+        })
+    }
+}
+
+impl From<&NicRequest> for v1::Nic {
+    fn from(nic: &NicRequest) -> Self {
+        let (bridge, network) = match &nic.plug {
+            NicPlug::Bridge(bridge) => (bridge.clone(), String::new()),
+            NicPlug::Network(network) => (String::new(), network.resource_name()),
+        };
+        Self {
+            bridge,
+            mac: nic.mac.clone(),
+            network,
+            network_link: None,
+        }
+    }
+}
+
+impl TryFrom<v1::Nic> for NicRequest {
+    type Error = Invalid;
+
+    /// How hosts give a network is recorded by the cluster: what a client sends of it is refused, rather
+    /// than taken for a wish.
+    fn try_from(wire: v1::Nic) -> Result<Self, Invalid> {
+        if wire.network_link.is_some() {
+            return Err(Invalid::new("network_link", "must be absent in a request"));
+        }
+        let bridge = field::text(wire.bridge, "bridge", ADDRESS_MAX)?;
+        let plug = match field::optional_name(&wire.network, "network")? {
+            Some(_) if !bridge.is_empty() => {
+                let rule = "must be empty where `network` is set";
+                return Err(Invalid::new("bridge", rule));
+            }
+            Some(network) => NicPlug::Network(network),
+            None => NicPlug::Bridge(bridge),
+        };
+        Ok(Self {
+            plug,
             mac: field::text(wire.mac, "mac", ADDRESS_MAX)?,
         })
     }

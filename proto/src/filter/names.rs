@@ -48,6 +48,7 @@ pub(super) fn collection(message: &str, field: &str) -> Option<&'static str> {
         "conductor" => Some("services"),
         "resource_provider" => Some("resourceProviders"),
         "group" => Some("aggregates"),
+        "network" => Some("networks"),
         _ => None,
     }
 }
@@ -61,6 +62,7 @@ fn own_collection(message: &str) -> Option<&'static str> {
         "Migration" => Some("migrations"),
         "Flavor" => Some("flavors"),
         "PciAlias" => Some("pciAliases"),
+        "Network" => Some("networks"),
         "ServerGroup" => Some("serverGroups"),
         "Aggregate" => Some("aggregates"),
         "Volume" => Some("volumes"),

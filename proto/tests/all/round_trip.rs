@@ -86,6 +86,7 @@ round_trips! {
     pci_requests: values::pci_request() => types::v1::PciRequest;
     pci_aliases: values::pci_alias() => types::v1::PciAlias;
     images: values::image::image() => image::v1::Image;
+    networks: values::network::network() => types::v1::Network;
     specs: values::spec() => types::v1::VmSpec;
     refusals: values::refusal() => types::v1::Refusal;
     hosts: values::host() => host::v1::Host;

@@ -45,6 +45,7 @@ pub fn encode_key(key: &Key) -> Bytes {
         Key::RecoveredHost(name) => put(&mut bytes, 26, name.as_str().as_bytes()),
         Key::SettledVm(number) => put(&mut bytes, 27, &number.to_be_bytes()),
         Key::Image(name) => put(&mut bytes, 28, name.as_str().as_bytes()),
+        Key::Network(name) => put(&mut bytes, 29, name.as_str().as_bytes()),
     }
     bytes.freeze()
 }
@@ -103,6 +104,7 @@ pub fn table_name(key: &[u8]) -> Option<&'static str> {
         26 => "recovered_hosts",
         27 => "settled_vms",
         28 => "images",
+        29 => "networks",
         _ => return None,
     })
 }

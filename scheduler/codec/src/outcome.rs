@@ -54,6 +54,7 @@ fn write(reply: &Reply) -> Wire {
         Reply::Flavor(flavor) => Wire::Flavor((&**flavor).into()),
         Reply::PciAlias(alias) => Wire::PciAlias((&**alias).into()),
         Reply::Image(image) => Wire::Image((&**image).into()),
+        Reply::Network(network) => Wire::Network((&**network).into()),
         Reply::Provider(provider) => Wire::Provider((&**provider).into()),
         Reply::Consumers(consumers) => Wire::Consumers(v1::Consumers {
             consumers: consumers.iter().map(|c| (&**c).into()).collect(),
@@ -96,6 +97,7 @@ fn read(wire: v1::Outcome) -> Result<Result<Reply, Refusal>, Invalid> {
         Wire::Flavor(wire) => Reply::Flavor(Arc::new(wire.try_into()?)),
         Wire::PciAlias(wire) => Reply::PciAlias(Arc::new(wire.try_into()?)),
         Wire::Image(wire) => Reply::Image(Arc::new(wire.try_into()?)),
+        Wire::Network(wire) => Reply::Network(Arc::new(wire.try_into()?)),
         Wire::Provider(wire) => Reply::Provider(Arc::new(wire.try_into()?)),
         Wire::Consumers(wire) => {
             let consumers = field::each(wire.consumers, "consumers", usize::MAX)?;

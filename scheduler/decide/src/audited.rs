@@ -271,6 +271,8 @@ fn command_summary(command: &Command) -> Option<Summary<'_>> {
         Command::SetPolicy(_) => some("UpdateSchedulingPolicy", String::new()),
         Command::CreatePciAlias(alias) => named("CreatePciAlias", "pci_alias", &alias.name),
         Command::DeletePciAlias { alias } => named("DeletePciAlias", "pci_alias", alias),
+        Command::CreateNetwork(network) => named("CreateNetwork", "network", &network.name),
+        Command::DeleteNetwork { network } => named("DeleteNetwork", "network", network),
         Command::CreateImage(image) => named("CreateImage", "image", &image.name),
         Command::CompleteImage { image, host, .. } => {
             some("CompleteImage", format!("image={image} host={host}"))

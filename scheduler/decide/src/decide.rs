@@ -146,6 +146,8 @@ fn is_tried_first(command: &Command) -> bool {
         | Command::CompleteImage { .. }
         | Command::SetImageCopy { .. }
         | Command::DeleteImage { .. }
+        | Command::CreateNetwork(_)
+        | Command::DeleteNetwork { .. }
         | Command::CreateProvider { .. }
         | Command::DeleteProvider { .. }
         | Command::SetInventories { .. }
@@ -265,6 +267,11 @@ fn plan(
                 alias
                     .validate()
                     .map_err(|faults| fault::refusal("pci_alias", &faults))?;
+            }
+            if let Command::CreateNetwork(network) = command {
+                network
+                    .validate()
+                    .map_err(|faults| fault::refusal("network", &faults))?;
             }
             let mut command = command.clone();
             if let Command::BeginPower {

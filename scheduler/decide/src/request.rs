@@ -17,7 +17,7 @@ use berth_domain::policy::{Scope, Setting};
 use berth_domain::topology::CellId;
 use berth_domain::transfer::TransferOverrides;
 use berth_domain::vm::{
-    BootSource, Disk, Metadata, Nic, RestartPolicy, SchedulingHints, VolumeAttachment,
+    BootSource, Disk, Metadata, NicRequest, RestartPolicy, SchedulingHints, VolumeAttachment,
 };
 use berth_domain::volume::{DisplayName, Kind, Parameters};
 use berth_state::command::{Command, LeaseRequest, RequestKey};
@@ -114,7 +114,7 @@ pub struct ScheduleVm {
     /// Its disks.
     pub disks: Vec<Disk>,
     /// Its network interfaces; an empty MAC address is made from the VM's uid.
-    pub nics: Vec<Nic>,
+    pub nics: Vec<NicRequest>,
     /// The properties of the image that it is made from.
     pub image_properties: ImageProperties,
     /// Its scheduling hints.

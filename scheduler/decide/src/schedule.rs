@@ -12,12 +12,14 @@ use berth_domain::flavor::Flavor;
 use berth_domain::id::{ClaimId, Epoch, MigrationId, OperationId, VmUid};
 use berth_domain::image::ImageProperties;
 use berth_domain::name::{FlavorName, HostName, VmName};
+use berth_domain::network;
 use berth_domain::operation::{Advice, ClaimPurpose, Kind, Mark, Operation, Step};
 use berth_domain::ownership::Ownership;
 use berth_domain::pci::PciAliases;
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::vm::{
-    self, BootSource, Disk, NICS_MAX, Nic, SchedulingHints, Vm, VmSpec, VolumeAttachment,
+    self, BootSource, Disk, NICS_MAX, Nic, NicPlug, NicRequest, SchedulingHints, Vm, VmSpec,
+    VolumeAttachment,
 };
 use berth_selection::Choice;
 use berth_state::State;
@@ -352,15 +354,33 @@ fn nics_of(state: &State, params: &ScheduleVm) -> Result<Vec<Nic>, Refusal> {
         let fault = Fault::new("nics", params.nics.len(), rule);
         return Err(fault::refusal("vm", &[fault]));
     }
-    state.examine_macs(&params.nics)?;
-    let given = params.nics.iter().map(|nic| nic.mac.clone());
+    let nics = params.nics.iter().map(|nic| plugged(state, nic));
+    let mut nics = nics.collect::<Result<Vec<Nic>, Refusal>>()?;
+    state.examine_macs(&nics)?;
+    let given = nics.iter().map(|nic| nic.mac.clone());
     let mut taken: BTreeSet<String> = given.filter(|mac| !mac.is_empty()).collect();
-    let mut nics = params.nics.clone();
     for nic in nics.iter_mut().filter(|nic| nic.mac.is_empty()) {
         nic.mac = free_mac(state, params.uid, &taken)?;
         taken.insert(nic.mac.clone());
     }
     Ok(nics)
+}
+
+/// Returns a requested interface with what hosts need of its network.
+fn plugged(state: &State, request: &NicRequest) -> Result<Nic, Refusal> {
+    let (bridge, network) = match &request.plug {
+        NicPlug::Bridge(bridge) => (bridge.clone(), None),
+        NicPlug::Network(name) => {
+            let network = state.network(name);
+            let network = network.ok_or_else(|| network::not_found(name))?;
+            (String::new(), Some(network.attachment()))
+        }
+    };
+    Ok(Nic {
+        bridge,
+        network,
+        mac: request.mac.clone(),
+    })
 }
 
 /// How many MAC addresses are tried. With half of all taken, one interface in 2^64 finds none.

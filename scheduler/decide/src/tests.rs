@@ -21,7 +21,8 @@ use berth_domain::policy::{Scope, Setting};
 use berth_domain::topology::{CellId, HostCell, HostTopology, PagePool};
 use berth_domain::version::ServiceVersion;
 use berth_domain::vm::{
-    BootSource, Disk, DiskFormat, Nic, RestartAction, RestartPolicy, SchedulingHints,
+    BootSource, Disk, DiskFormat, NicPlug, NicRequest, RestartAction, RestartPolicy,
+    SchedulingHints,
 };
 use berth_state::command::{Command, RequestKey};
 use berth_state::{Reply, State};
@@ -69,6 +70,7 @@ fn report(version: u32) -> HostReport {
         }],
     };
     HostReport {
+        networks: Vec::new(),
         agent_address: "http://127.0.0.1:1".into(),
         incarnation: Incarnation(id(1)),
         service_version: ServiceVersion(version),
@@ -194,8 +196,8 @@ fn boot(name: &str, number: u128) -> DecisionRequest {
                 size_gib: 1,
                 seed: false,
             }],
-            nics: vec![Nic {
-                bridge: "br0".into(),
+            nics: vec![NicRequest {
+                plug: NicPlug::Bridge("br0".into()),
                 mac: String::new(),
             }],
             image_properties: ImageProperties::default(),
@@ -342,8 +344,8 @@ fn with_nics(request: DecisionRequest, macs: &[&str]) -> DecisionRequest {
     let Action::ScheduleVm(mut params) = request.action else {
         panic!("a boot");
     };
-    let nic = |mac: &&str| Nic {
-        bridge: "br0".into(),
+    let nic = |mac: &&str| NicRequest {
+        plug: NicPlug::Bridge("br0".into()),
         mac: (*mac).to_owned(),
     };
     params.nics = macs.iter().map(nic).collect();

@@ -221,7 +221,7 @@ fn boot(command: &Command) -> Option<RecordedDecision> {
             flavor: spec.flavor.name.clone(),
             boot: spec.boot.clone(),
             disks: disks.cloned().collect(),
-            nics: spec.nics.clone(),
+            nics: spec.nics.iter().map(Into::into).collect(),
             image_properties: spec.image_properties.clone(),
             hints: spec.hints.clone(),
             volumes: spec.volumes.clone(),

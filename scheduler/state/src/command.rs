@@ -24,9 +24,10 @@ use berth_domain::image::{Image, ImageContent};
 use berth_domain::import::{ConsumerImport, ProviderImport};
 use berth_domain::inventory::Inventory;
 use berth_domain::name::{
-    AggregateName, FlavorName, HostName, ImageName, PciAliasName, PmemName, ServerGroupName,
-    ServiceName, VmName, VolumeId,
+    AggregateName, FlavorName, HostName, ImageName, NetworkName, PciAliasName, PmemName,
+    ServerGroupName, ServiceName, VmName, VolumeId,
 };
+use berth_domain::network::Network;
 use berth_domain::operation::{DrainSpec, Mark, PlannedPlace, Step};
 pub use berth_domain::operation::{Effect, Kind, LeaseRequest};
 use berth_domain::ownership::ProjectName;
@@ -205,6 +206,13 @@ pub enum Command {
         image: ImageName,
         /// Which image; absent: whichever has the name.
         uid: Option<ImageUid>,
+    },
+    /// Creates a network.
+    CreateNetwork(Network),
+    /// Deletes a network that no VM is on.
+    DeleteNetwork {
+        /// The network.
+        network: NetworkName,
     },
     /// Makes a client's resource provider.
     CreateProvider {
@@ -736,6 +744,8 @@ impl Command {
             | Self::CompleteImage { .. }
             | Self::SetImageCopy { .. }
             | Self::DeleteImage { .. }
+            | Self::CreateNetwork(_)
+            | Self::DeleteNetwork { .. }
             | Self::BeginBoot { .. }
             | Self::SetRestartPolicy { .. }
             | Self::OpenConsole { .. }

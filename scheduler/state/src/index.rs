@@ -15,6 +15,7 @@ use berth_domain::vm::Vm;
 use imbl::OrdSet;
 
 use crate::image::files_of;
+use crate::network::networks_of;
 use crate::state::Index;
 
 /// The custom resource classes that a provider has something of.
@@ -115,6 +116,27 @@ impl Index {
             .flat_map(|vm| files_of(vm).into_iter().map(|f| (&vm.name, f)))
         {
             self.image_vms.entry(file).or_default().insert(vm.clone());
+        }
+    }
+
+    /// Takes note of the networks of a new VM, which stays on them.
+    pub(crate) fn join_networks(&mut self, vm: &Vm) {
+        for network in networks_of(vm) {
+            let vms = self.network_vms.entry(network.clone()).or_default();
+            vms.insert(vm.name.clone());
+        }
+    }
+
+    /// Forgets a VM that is gone.
+    pub(crate) fn leave_networks(&mut self, vm: &Vm) {
+        for network in networks_of(vm) {
+            let Some(vms) = self.network_vms.get_mut(network) else {
+                continue;
+            };
+            vms.remove(&vm.name);
+            if vms.is_empty() {
+                self.network_vms.remove(network);
+            }
         }
     }
 

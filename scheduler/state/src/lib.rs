@@ -31,6 +31,7 @@ pub mod header;
 mod image;
 mod index;
 mod live_demand;
+mod network;
 pub mod placement;
 pub mod reality;
 pub mod rebuild;

@@ -54,6 +54,7 @@ impl State {
             )
             .chain(self.pci_aliases.values().cloned().map(Row::PciAlias))
             .chain(self.images.values().cloned().map(Row::Image))
+            .chain(self.networks.values().cloned().map(Row::Network))
             .chain(self.audit.values().cloned().map(Row::Audit))
             .chain(self.volumes.values().cloned().map(Row::Volume))
             .chain(
@@ -107,6 +108,7 @@ impl State {
                 Row::Policy(row) => drop(tx.put_policy((*row).clone())),
                 Row::PciAlias(row) => drop(tx.put_pci_alias((*row).clone())),
                 Row::Image(row) => drop(tx.put_image((*row).clone())),
+                Row::Network(row) => drop(tx.put_network((*row).clone())),
                 Row::Audit(row) => tx.put_audit((*row).clone()),
                 Row::Volume(row) => drop(tx.put_volume((*row).clone())),
                 Row::RevokedCertificate(row) => {

@@ -10,6 +10,7 @@ use berth_domain::flavor::Flavor;
 use berth_domain::host::Host;
 use berth_domain::id::OperationId;
 use berth_domain::image::Image;
+use berth_domain::network::Network;
 use berth_domain::operation::Operation;
 use berth_domain::pci::PciAlias;
 use berth_domain::policy::SchedulingPolicy;
@@ -72,6 +73,8 @@ pub enum Reply {
     Leases(Vec<OperationId>),
     /// The image as it is now.
     Image(Arc<Image>),
+    /// A network.
+    Network(Arc<Network>),
     /// The volume as it is now.
     Volume(Arc<Volume>),
 }

@@ -176,7 +176,7 @@ impl Receipt {
             Ok(Reply::Flavor(flavor)) => Self::Flavor(flavor.name.clone()),
             Ok(Reply::PciAlias(alias)) => Self::PciAlias(alias.name.clone()),
             // There is none before outcomes are recorded.
-            Ok(Reply::Image(_)) => Self::None,
+            Ok(Reply::Image(_) | Reply::Network(_)) => Self::None,
             Ok(Reply::Provider(provider)) => Self::Provider(provider.id),
             Ok(Reply::Consumers(consumers)) => {
                 Self::Consumers(consumers.iter().map(|c| c.id).collect())

@@ -14,9 +14,10 @@ use berth_domain::id::{ClaimId, ConsumerId, MigrationId, OperationId, ProviderId
 use berth_domain::image::Image;
 use berth_domain::migration::Migration;
 use berth_domain::name::{
-    AggregateName, FlavorName, HostName, ImageName, PciAliasName, ServerGroupName, ServiceName,
-    VmName, VolumeId,
+    AggregateName, FlavorName, HostName, ImageName, NetworkName, PciAliasName, ServerGroupName,
+    ServiceName, VmName, VolumeId,
 };
+use berth_domain::network::Network;
 use berth_domain::operation::Operation;
 use berth_domain::pci::PciAlias;
 use berth_domain::policy::SchedulingPolicy;
@@ -67,6 +68,8 @@ pub enum Key {
     PciAlias(PciAliasName),
     /// An image.
     Image(ImageName),
+    /// A network.
+    Network(NetworkName),
     /// A server group.
     ServerGroup(ServerGroupName),
     /// An aggregate of hosts.
@@ -122,6 +125,8 @@ pub enum Row {
     PciAlias(Arc<PciAlias>),
     /// An image.
     Image(Arc<Image>),
+    /// A network.
+    Network(Arc<Network>),
     /// A server group.
     ServerGroup(Arc<ServerGroup>),
     /// An aggregate of hosts.
@@ -159,6 +164,7 @@ impl Row {
             Self::Policy(_) => Key::Policy,
             Self::PciAlias(row) => Key::PciAlias(row.name.clone()),
             Self::Image(row) => Key::Image(row.name.clone()),
+            Self::Network(row) => Key::Network(row.name.clone()),
             Self::Aggregate(row) => Key::Aggregate(row.name.clone()),
             Self::ServerGroup(row) => Key::ServerGroup(row.name.clone()),
             Self::Audit(row) => Key::Audit(row.revision),

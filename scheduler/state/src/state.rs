@@ -22,9 +22,10 @@ use berth_domain::image::{Image, ImageFile};
 use berth_domain::memory::{MemoryVerdict, Taken};
 use berth_domain::migration::{self, Migration};
 use berth_domain::name::{
-    AggregateName, FlavorName, HostName, ImageName, PciAliasName, ServerGroupName, ServiceName,
-    VmName, VolumeId,
+    AggregateName, FlavorName, HostName, ImageName, NetworkName, PciAliasName, ServerGroupName,
+    ServiceName, VmName, VolumeId,
 };
+use berth_domain::network::Network;
 use berth_domain::operation::Operation;
 use berth_domain::pci::PciAlias;
 use berth_domain::policy::SchedulingPolicy;
@@ -67,6 +68,7 @@ pub struct State {
     pub(crate) policy: Arc<SchedulingPolicy>,
     pub(crate) pci_aliases: OrdMap<PciAliasName, Arc<PciAlias>>,
     pub(crate) images: OrdMap<ImageName, Arc<Image>>,
+    pub(crate) networks: OrdMap<NetworkName, Arc<Network>>,
     /// By revision, which is also the order in which they are forgotten.
     pub(crate) audit: OrdMap<u64, Arc<Entry>>,
     pub(crate) volumes: OrdMap<VolumeId, Arc<Volume>>,
@@ -102,6 +104,8 @@ pub(crate) struct Index {
     pub(crate) volume_vms: OrdMap<VolumeId, VmName>,
     /// VMs by the images of the cluster that they have; images without any are left out.
     pub(crate) image_vms: OrdMap<ImageFile, OrdSet<VmName>>,
+    /// VMs by the networks that they are on; networks without any are left out.
+    pub(crate) network_vms: OrdMap<NetworkName, OrdSet<VmName>>,
     /// Providers by their name.
     pub(crate) provider_names: OrdMap<Arc<str>, ProviderId>,
     /// Providers by the one above them.
@@ -253,6 +257,7 @@ impl State {
         "PCI alias"
     );
     table!(image, images, ref ImageName, Image, "image");
+    table!(network, networks, ref NetworkName, Network, "network");
     table!(service, services, ref ServiceName, Service, "conductor");
     table!(vm, vms, ref VmName, Vm, "VM");
     table!(claim, claims, ClaimId, Claim, "claim");
@@ -328,6 +333,12 @@ impl State {
     #[must_use]
     pub fn flavors(&self) -> &OrdMap<FlavorName, Arc<Flavor>> {
         &self.flavors
+    }
+
+    /// Returns the networks by their names.
+    #[must_use]
+    pub fn networks(&self) -> &OrdMap<NetworkName, Arc<Network>> {
+        &self.networks
     }
 
     /// Returns all PCI aliases.

@@ -23,8 +23,10 @@ use berth_domain::id::{ClaimId, ConsumerId, MigrationId, OperationId, ProviderId
 use berth_domain::image::Image;
 use berth_domain::migration::Migration;
 use berth_domain::name::{
-    FlavorName, HostName, ImageName, PciAliasName, ServerGroupName, ServiceName, VmName,
+    FlavorName, HostName, ImageName, NetworkName, PciAliasName, ServerGroupName, ServiceName,
+    VmName,
 };
+use berth_domain::network::Network;
 use berth_domain::operation::Operation;
 use berth_domain::pci::PciAlias;
 use berth_domain::policy::SchedulingPolicy;
@@ -186,6 +188,15 @@ impl<J: Journal> Transaction<'_, J> {
         name
     );
     plain_table!(
+        put_network,
+        remove_network,
+        networks,
+        Network,
+        Network,
+        NetworkName,
+        name
+    );
+    plain_table!(
         put_revoked_certificate,
         remove_revoked_certificate,
         revoked_certificates,
@@ -238,6 +249,7 @@ impl<J: Journal> Transaction<'_, J> {
             self.state.index.attach_volumes(&vm);
             self.state.index.join_group(&vm);
             self.state.index.join_project(&vm);
+            self.state.index.join_networks(&vm);
         }
         self.journal.record(|| Change {
             key: Key::Vm(vm.name.clone()),
@@ -264,6 +276,7 @@ impl<J: Journal> Transaction<'_, J> {
             self.state.index.move_images(Some(vm), None);
             self.state.index.leave_group(vm);
             self.state.index.leave_project(vm);
+            self.state.index.leave_networks(vm);
         }
         self.journal.record(|| Change {
             key: Key::Vm(name.clone()),

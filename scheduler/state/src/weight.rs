@@ -21,6 +21,7 @@ use berth_domain::host::{Host, HostReport};
 use berth_domain::image::Image;
 use berth_domain::import::Origin;
 use berth_domain::name::CpuFeature;
+use berth_domain::network::{Network, NetworkLink};
 use berth_domain::numa::Assignment;
 use berth_domain::operation::{
     Drain, DrainedVm, Entry, Kind, Mark, Operation, Outcome, PlannedPlace, Progress, Subject,
@@ -57,6 +58,7 @@ fn of_reply(reply: &Reply) -> u64 {
         Reply::Service(service) => of_service(service),
         Reply::Flavor(flavor) => of_flavor(flavor),
         Reply::PciAlias(alias) => of_alias(alias),
+        Reply::Network(network) => of_network(network),
         Reply::Image(image) => of_image(image),
         Reply::Provider(provider) => of_provider(provider),
         Reply::Consumers(consumers) => each(consumers, |c| of_consumer(c)),
@@ -167,6 +169,26 @@ fn of_alias(alias: &PciAlias) -> u64 {
         policy: _,
     } = alias;
     RECORD + text(name.as_str()) + each(any_of, |one| pairs(&one.tags))
+}
+
+fn of_network(network: &Network) -> u64 {
+    let Network {
+        name,
+        link,
+        description,
+        ownership,
+        created_at: _,
+    } = network;
+    RECORD + text(name.as_str()) + of_link(link) + text(description) + of_ownership(ownership)
+}
+
+fn of_link(link: &NetworkLink) -> u64 {
+    let NetworkLink {
+        physical_network,
+        vlan: _,
+        mtu: _,
+    } = link;
+    text(physical_network.as_str())
 }
 
 fn of_image(image: &Image) -> u64 {
@@ -447,6 +469,7 @@ pub(crate) fn of_report(report: &HostReport) -> u64 {
         self_fence_ms: _,
         regions,
         cpu,
+        networks,
     } = report;
     RECORD
         + text(agent_address)
@@ -457,6 +480,9 @@ pub(crate) fn of_report(report: &HostReport) -> u64 {
         + each(traits, |name| text(name.as_str()))
         + each(regions, of_region)
         + cpu.as_deref().map_or(0, of_cpu)
+        + each(networks, |one| {
+            text(one.mapping.physical_network.as_str()) + text(&one.mapping.bridge)
+        })
 }
 
 fn of_cpu(cpu: &HostCpu) -> u64 {

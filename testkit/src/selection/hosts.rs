@@ -82,6 +82,7 @@ pub fn host(text: &str, topology: &Arc<HostTopology>) -> Host {
         name: name(text),
         provider: ProviderId(Uuid::nil()),
         report: HostReport {
+            networks: Vec::new(),
             agent_address: "http://127.0.0.1:7300".to_owned(),
             incarnation: Incarnation(Uuid::nil()),
             service_version: ServiceVersion::CURRENT,

@@ -257,6 +257,7 @@ fn demand(vcpus: u32, memory_mib: u64, specs: &[(&str, &str)], pages: &str) -> D
     let requirements = flavor.requirements(&ImageProperties::default(), &aliases());
     let requirements = requirements.expect("a good flavor");
     Demand {
+        networks: Vec::new(),
         resources: requirements.resources,
         topology: requirements.topology,
         pci: requirements.pci,

@@ -28,8 +28,8 @@ use super::placement::{
     after, class, consumer, new_class, new_trait, place, provider, quality, update,
 };
 use super::{
-    conductor, flavor, host_name, image, image_content, operation_id, pci_alias, pinned, report,
-    revoked_certificate, topology, uuid,
+    conductor, flavor, host_name, image, image_content, network, operation_id, pci_alias, pinned,
+    report, revoked_certificate, topology, uuid,
 };
 
 fn aggregate(name: &str) -> Aggregate {
@@ -92,6 +92,11 @@ pub fn commands() -> Vec<Command> {
         Command::CreatePciAlias(pci_alias("gpu")),
         Command::DeletePciAlias {
             alias: pci_alias("gpu").name,
+        },
+        Command::CreateNetwork(network("by-hand")),
+        Command::CreateNetwork(network("other")),
+        Command::DeleteNetwork {
+            network: network("other").name,
         },
         Command::CreateImage(image("debian")),
         Command::CompleteImage {

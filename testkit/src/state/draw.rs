@@ -4,6 +4,7 @@
 mod drain;
 mod image;
 mod metadata;
+mod network;
 mod placement;
 mod power;
 mod restart;
@@ -547,6 +548,7 @@ fn begin(world: &mut World, draw: &Draw) -> Option<Command> {
             spec.disks.push(Disk::SEED);
         }
     }
+    spec.nics = network::nics(pick, world.ids);
     let mut claim = world.claim(vm, &spec, host, Owner::Vm);
     if pick[3] > 240 {
         claim.assignment = nowhere();
@@ -644,6 +646,7 @@ fn command(world: &mut World, draw: &Draw) -> Option<Command> {
             take_over: pick[2] < 128,
         }),
         97 if pick[3] >= 216 => Some(image::command([pick[0], pick[1], pick[2], pick[1] / 8])),
+        97 if pick[3] >= 192 => Some(network::command(pick)),
         97 => Some(aggregate_command(pick)),
         96 if pick[3] >= 128 => Some(metadata::update(pick)),
         96 => Some(Command::SetPolicy(policy(world, pick))),
@@ -658,6 +661,7 @@ pub fn play(draws: &[Draw]) -> (World, Vec<(Option<RequestKey>, u64, Command)>) 
     for pick in 0..3 {
         for command in [
             Command::CreateServerGroup(some_group(pick)),
+            Command::CreateNetwork(network::some_network([pick, 0])),
             Command::CreateAggregate(some_aggregate(pick)),
         ] {
             world.run(command.clone()).unwrap();

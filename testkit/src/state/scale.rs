@@ -386,6 +386,7 @@ impl Copy {
         };
         let [.., a, b, c, d] = number.to_be_bytes();
         row.spec.nics = vec![Nic {
+            network: None,
             bridge: "br0".to_owned(),
             mac: format!("52:54:{a:02x}:{b:02x}:{c:02x}:{d:02x}"),
         }];

@@ -165,6 +165,7 @@ impl Agent {
             storage_id: self.storage.clone(),
             tls: TlsPolicy::Off,
             topology: topology.clone(),
+            bridges: Vec::new(),
             transfer_ms_max: 60_000,
             compare_ms: 2_000,
         };
@@ -183,6 +184,7 @@ impl Agent {
             self_fence_ms: 0,
             regions: Vec::new(),
             cpu: None,
+            networks: Vec::new(),
         };
         self.core = Some(Core::new(facts, world.known(&self.host)));
         self.report = Some(match self.has_volumes {

@@ -652,6 +652,7 @@ fn operation_of(reply: Reply) -> Result<Operation, Refusal> {
         | Reply::Policy(_)
         | Reply::PciAlias(_)
         | Reply::Image(_)
+        | Reply::Network(_)
         | Reply::Provider(_)
         | Reply::Consumers(_)
         | Reply::Batch { .. }

@@ -14,7 +14,8 @@ use berth_domain::cpu_set::CpuId;
 use berth_domain::first_boot::FirstBoot;
 use berth_domain::id::OperationId;
 use berth_domain::instance::{PageSize, VcpuId};
-use berth_domain::name::PmemName;
+use berth_domain::name::{NetworkName, PhysicalNetworkName, PmemName};
+use berth_domain::network::{BridgeMapping, BridgeType, NetworkAttachment, NetworkLink};
 use berth_domain::pmem::{Label, PmemDevice};
 use berth_domain::transfer::{DiskCopy, TransferPolicy};
 use berth_domain::vm::{BootSource, Disk, DiskFormat, Nic, SEED_BYTES};
@@ -181,15 +182,38 @@ pub(crate) fn a_guest_with_disk_and_nic_moves_and_answers() {
         size_gib: 1,
         seed: false,
     }];
+    // A network that the hosts reach over bridges of different names.
+    machines[1]
+        .run(&["ip", "link", "set", "br0", "down"])
+        .unwrap();
+    let rename = ["ip", "link", "set", "br0", "name", "br-there", "up"];
+    machines[1].run(&rename).unwrap();
     spec.nics = vec![Nic {
-        bridge: "br0".to_owned(),
+        bridge: String::new(),
+        network: Some(on_physnet1()),
         mac: "52:54:00:00:07:07".to_owned(),
     }];
-    let guest = sample::domain("disk-guest", 5000, spec, sample::pins(0, &[0], None));
+    let guest = DomainSpec {
+        bridges: vec![physnet1("br0")],
+        ..sample::domain("disk-guest", 5000, spec, sample::pins(0, &[0], None))
+    };
     let moved = DomainSpec {
         assignment: sample::pins(0, &[1], None),
+        bridges: vec![physnet1("br-there")],
         ..guest.clone()
     };
+    for (driver, bridge) in [(&source, "br0"), (&destination, "br-there")] {
+        let all = [physnet1("br0"), physnet1("br-there")];
+        let reached = driver.networks(&all).unwrap();
+        let reached: Vec<_> = reached.iter().map(|one| &*one.mapping.bridge).collect();
+        assert_eq!(reached, [bridge]);
+    }
+    let nowhere = DomainSpec {
+        bridges: Vec::new(),
+        ..guest.clone()
+    };
+    let refused = source.create(&nowhere).unwrap_err().to_string();
+    assert!(refused.contains("physical network physnet1"), "{refused}");
     source.create(&guest).unwrap();
     let log = shared
         .join("instances")
@@ -217,6 +241,12 @@ pub(crate) fn a_guest_with_disk_and_nic_moves_and_answers() {
         .unwrap();
     assert_eq!(source.domain(guest.uid).unwrap().state, DomainState::Absent);
     assert_eq!(vcpu(&machines[1], "disk-guest"), [1]);
+    let ports = machines[1].run(&["ip", "-o", "link", "show", "master", "br-there"]);
+    let ports = ports.unwrap();
+    assert!(
+        ports.contains("vnet") && ports.contains("mtu 1400"),
+        "{ports}"
+    );
     let status = destination.domain(guest.uid).unwrap();
     assert_eq!(status.state, DomainState::Running);
     let arrivals = destination.take_arrivals();
@@ -244,6 +274,25 @@ pub(crate) fn a_guest_with_disk_and_nic_moves_and_answers() {
             .join(guest.uid.to_string())
             .exists()
     );
+}
+
+fn on_physnet1() -> NetworkAttachment {
+    NetworkAttachment {
+        name: NetworkName::new("web").unwrap(),
+        link: NetworkLink {
+            physical_network: PhysicalNetworkName::new("physnet1").unwrap(),
+            vlan: None,
+            mtu: Some(1400),
+        },
+    }
+}
+
+fn physnet1(bridge: &str) -> BridgeMapping {
+    BridgeMapping {
+        physical_network: PhysicalNetworkName::new("physnet1").unwrap(),
+        bridge: bridge.to_owned(),
+        bridge_type: BridgeType::Linux,
+    }
 }
 
 /// The hypervisor's own threads too stay off CPUs that may be another guest's: those that send, or

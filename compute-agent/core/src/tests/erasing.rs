@@ -34,6 +34,7 @@ fn agent(compare_ms: u64) -> Agent {
         .with_pmem(vec![ns("ns0", "/dev/dax0.0"), ns("ns1", "/dev/dax1.0")])
         .unwrap();
     let facts = Facts {
+        bridges: Vec::new(),
         host: host("h1"),
         incarnation: Incarnation(Uuid::from_u128(1)),
         version: ServiceVersion::CURRENT,
@@ -55,6 +56,7 @@ fn device(name: &str, path: &str) -> PmemDevice {
 }
 fn domain(n: u128, d: PmemDevice) -> DomainSpec {
     DomainSpec {
+        bridges: Vec::new(),
         vm: VmName::new("a").unwrap(),
         uid: VmUid(Uuid::from_u128(n)),
         spec: sample::plain_spec(1),

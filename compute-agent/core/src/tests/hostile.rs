@@ -61,6 +61,7 @@ fn reach(method: &str, rig: &Rig, guest: &Guest) -> Option<Reach> {
         "CheckCanLiveMigrateSource" => Call::CheckCanLiveMigrateSource {
             migration,
             destination: berth_domain::agent::DestinationCheck {
+                bridges: Vec::new(),
                 migration_uri: "sim://h2".to_owned(),
                 storage_id: "shared".to_owned(),
                 driver: "sim".to_owned(),
@@ -131,6 +132,7 @@ fn reach(method: &str, rig: &Rig, guest: &Guest) -> Option<Reach> {
 
 fn data(guest: &Guest) -> berth_domain::migration::MigrateData {
     berth_domain::migration::MigrateData {
+        destination_bridges: Vec::new(),
         vm: guest.vm.clone(),
         vm_uid: guest.uid,
         spec: guest.spec.clone(),

@@ -6,13 +6,16 @@ use berth_domain::claim::Claim;
 use berth_domain::cpu_set::{CpuId, CpuSet};
 use berth_domain::flavor::VCPUS_MAX;
 use berth_domain::instance::{PageSize, VcpuId};
+use berth_domain::name::{HostName, NetworkName, PhysicalNetworkName};
+use berth_domain::network::{NetworkAttachment, NetworkLink};
 use berth_domain::numa::Assignment;
 use berth_domain::refusal::Code;
+use berth_domain::vm::Nic;
 use berth_driver::conformance::sample;
 use berth_driver::sim::Behaviour;
 use berth_driver::{Answer, Error, Kind, Request};
 
-use super::rig::{Guest, Rig, host, migration};
+use super::rig::{Guest, Rig, bridge_of, host, migration};
 use crate::{Effect, Event};
 
 fn pinned() -> Guest {
@@ -85,6 +88,52 @@ fn a_destination_that_cannot_be_reached_is_refused_before_anything_moves() {
     assert_eq!(rig.state(&h2, &guest), DomainState::Absent);
     rig.world.heal(&h1, &h2);
     rig.check(&h1, &h2, &guest).unwrap();
+}
+
+/// Goal: a guest on a network is plugged into the bridge of the host that it is on, whatever that is called
+/// there, and a host without one refuses it. Method: a boot, a live migration, and a start on each host.
+#[test]
+fn a_guest_on_a_network_has_the_bridge_of_its_host() {
+    let mut rig = Rig::new(&[4, 4]);
+    let (h1, h2) = (host("h1"), host("h2"));
+    let mut guest = Guest::new("a", 1, sample::pinned_spec(2, PageSize::Unspecified));
+    let on = |physical: &str| Nic {
+        bridge: String::new(),
+        network: Some(NetworkAttachment {
+            name: NetworkName::new("web").unwrap(),
+            link: NetworkLink {
+                physical_network: PhysicalNetworkName::new(physical).unwrap(),
+                vlan: Some(7),
+                mtu: None,
+            },
+        }),
+        mac: "52:54:00:00:00:01".to_owned(),
+    };
+    guest.spec.nics = vec![on("elsewhere")];
+    let refused = rig.spawn(&h1, &guest, sample::pins(0, &[1, 2], None));
+    let refused = refused.unwrap_err();
+    assert!(refused.message.contains("elsewhere"), "{refused}");
+    assert_eq!(rig.state(&h1, &guest), DomainState::Absent);
+
+    let mut guest = guest.under(77, 2);
+    guest.spec.nics = vec![on("physnet1")];
+    rig.spawn(&h1, &guest, sample::pins(0, &[1, 2], None))
+        .unwrap();
+    let bridges = |rig: &Rig, host: &HostName| rig.world.known(host)[0].domain.bridges.clone();
+    assert_eq!(bridges(&rig, &h1), [bridge_of(&h1)]);
+    let guest = guest.under(78, 3);
+    let mut data = rig.check(&h1, &h2, &guest).unwrap();
+    // The destination's bridge is another one since it was checked.
+    data.destination_bridges[0].bridge = "br-before".to_owned();
+    data.claim = Some(guest.claim(&h2, sample::pins(1, &[5, 6], None)));
+    let (_, data) = rig.fit(&h2, &guest, data).unwrap();
+    assert_eq!(data.destination_bridges, [bridge_of(&h2)]);
+    let data = rig.ready(&h1, &h2, &guest, sample::pins(1, &[5, 6], None));
+    assert_eq!(data.destination_bridges, [bridge_of(&h2)]);
+    rig.send(&h1, &guest, 1, &data).unwrap();
+    rig.settle();
+    assert_eq!(rig.state(&h2, &guest), DomainState::Running);
+    assert_eq!(bridges(&rig, &h2), [bridge_of(&h2)]);
 }
 
 #[test]

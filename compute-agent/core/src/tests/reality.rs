@@ -19,6 +19,7 @@ const LEASE_MS: u64 = 15_000;
 pub(super) fn agent(known: Vec<Known>) -> Agent {
     Agent::new(
         Facts {
+            bridges: Vec::new(),
             host: HostName::new("h1").unwrap(),
             incarnation: Incarnation(Uuid::nil()),
             version: ServiceVersion::CURRENT,
@@ -38,6 +39,7 @@ pub(super) fn known(number: u128, state: DomainState) -> Known {
     let guest = Guest::new(&format!("vm{number}"), number, sample::plain_spec(1));
     Known {
         domain: berth_driver::DomainSpec {
+            bridges: Vec::new(),
             vm: guest.vm.clone(),
             uid: guest.uid,
             spec: guest.spec.clone(),

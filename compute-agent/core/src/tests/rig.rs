@@ -10,7 +10,8 @@ use berth_domain::claim::{Claim, Owner, State};
 use berth_domain::id::{ClaimId, Epoch, Incarnation, MigrationId, OperationId, TimeMs, VmUid};
 use berth_domain::migration::MigrateData;
 use berth_domain::migration_tls::TlsPolicy;
-use berth_domain::name::{HostName, VmName};
+use berth_domain::name::{HostName, PhysicalNetworkName, VmName};
+use berth_domain::network::{BridgeMapping, BridgeType};
 use berth_domain::numa::Assignment;
 use berth_domain::refusal::Refusal;
 use berth_domain::topology::HostTopology;
@@ -129,6 +130,15 @@ impl Guest {
     }
 }
 
+/// Returns with which bridge a host reaches `physnet1`: on each host it has another name.
+pub(super) fn bridge_of(host: &HostName) -> BridgeMapping {
+    BridgeMapping {
+        physical_network: PhysicalNetworkName::new("physnet1").unwrap(),
+        bridge: format!("br-{host}"),
+        bridge_type: BridgeType::Linux,
+    }
+}
+
 impl Rig {
     /// Hosts `h1`, `h2`, … of two cells each, with agents of these versions.
     pub(super) fn new(versions: &[u32]) -> Self {
@@ -162,6 +172,7 @@ impl Rig {
             storage_id: "shared".to_owned(),
             tls: TlsPolicy::Off,
             topology: self.topology.clone(),
+            bridges: vec![bridge_of(name)],
             transfer_ms_max: 60_000,
             compare_ms: 0,
         };

@@ -3,6 +3,8 @@
 use berth_domain::agent::{Call, DomainState, Reply};
 use berth_domain::flavor::VCPUS_MAX;
 use berth_domain::instance::PageSize;
+use berth_domain::name::NetworkName;
+use berth_domain::network::{NetworkAttachment, NetworkLink};
 use berth_domain::numa::Assignment;
 use berth_domain::refusal::Code;
 use berth_domain::vm::Nic;
@@ -10,7 +12,7 @@ use berth_driver::Kind;
 use berth_driver::conformance::sample;
 use berth_driver::sim::Behaviour;
 
-use super::rig::{Guest, Rig, host};
+use super::rig::{Guest, Rig, bridge_of, host};
 
 fn pinned() -> Guest {
     Guest::new("a", 1, sample::pinned_spec(2, PageSize::Unspecified))
@@ -43,6 +45,7 @@ fn guests_beyond_all_bounds_are_refused() {
         let mut guest = Guest::new("a", 1, sample::plain_spec(1));
         guest.spec.flavor.vcpus = vcpus;
         guest.spec.nics = vec![Nic {
+            network: None,
             bridge: bridge.to_owned(),
             mac: "52:54:00:00:00:01".to_owned(),
         }];
@@ -60,6 +63,28 @@ fn guests_beyond_all_bounds_are_refused() {
         assert_eq!(refused.reason, "INVALID_VM");
         assert!(refused.message.contains(told), "{refused}");
         assert_eq!(rig.state(&h1, &guest), DomainState::Absent);
+    }
+    let attachment = |vlan| NetworkAttachment {
+        name: NetworkName::new("web").unwrap(),
+        link: NetworkLink {
+            physical_network: bridge_of(&h1).physical_network,
+            vlan: Some(vlan),
+            mtu: None,
+        },
+    };
+    for (bridge, vlan, message) in [
+        (
+            "br0",
+            7,
+            "an interface on a network names bridge \"br0\", too",
+        ),
+        ("", 4095, "network web: vlan = \"4095\": must be 1 to 4094"),
+    ] {
+        let mut guest = with(1, bridge);
+        guest.spec.nics[0].network = Some(attachment(vlan));
+        let refused = rig.spawn(&h1, &guest, Assignment::default()).unwrap_err();
+        assert_eq!(refused.reason, "INVALID_VM");
+        assert_eq!(refused.message, message);
     }
     let guest = with(1, "br0");
     rig.spawn(&h1, &guest, Assignment::default()).unwrap();

@@ -184,6 +184,7 @@ pub fn domain(name: &str, number: u128, spec: VmSpec, assignment: Assignment) ->
         epoch: Epoch(1),
         assignment,
         shared_cpus: CpuSet::new(),
+        bridges: Vec::new(),
         volumes: Vec::new(),
         first_boot: None,
         cpu: None,

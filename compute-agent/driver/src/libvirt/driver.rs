@@ -24,17 +24,19 @@ use berth_domain::agent::{DomainState as State, DomainStatus, Side};
 use berth_domain::cpu_model::{GuestCpu, HostCpu};
 use berth_domain::id::{ClaimId, MigrationId, VmUid};
 use berth_domain::name::{PmemName, VmName};
+use berth_domain::network::{BridgeMapping, BridgeType, HostNetwork};
 use berth_domain::pmem::PmemDevice;
 use berth_domain::signals::GuestMemory;
 use berth_domain::transfer::{DiskCopy, TransferProgress};
 use berth_domain::vm::BootSource;
 
 use super::awaited::Awaited;
+use super::connection::Version;
 use super::error::error_of;
 use super::memory::Looks;
 use super::{
     Connection, Domain, DomainState, Kind, Migration, XmlView, console, cpu, disk, ending, inspect,
-    paused, peer, progress, running, send,
+    network, paused, peer, progress, running, send,
 };
 use crate::arrivals::Arrival;
 use crate::disks::{DiskReader, DiskWriter};
@@ -376,6 +378,11 @@ impl LibvirtDriver {
         }
     }
 
+    fn libvirt_version(&self) -> Result<Version, Error> {
+        let version = self.connection()?.library_version();
+        version.map_err(|e| error_of(&e))
+    }
+
     /// Looks at everything outside libvirt that the guest needs on this host.
     pub(super) fn check_surroundings(&self, guest: &DomainSpec) -> Result<(), Error> {
         let settings = &self.config.settings;
@@ -389,13 +396,18 @@ impl LibvirtDriver {
             inspect::image(disk, Size::Any, settings)?;
         }
         for nic in &guest.spec.nics {
-            let device = self.config.network_devices.join(&nic.bridge);
-            if !device.join("bridge").exists() {
-                return Err(Error::refused(format!(
-                    "this host has no bridge {}",
-                    nic.bridge
-                )));
-            }
+            let devices = &self.config.network_devices;
+            let Some(attachment) = &nic.network else {
+                let bridge = &nic.bridge;
+                if !network::is_bridge(&devices.join(bridge), BridgeType::Linux) {
+                    return Err(Error::refused(format!("this host has no bridge {bridge}")));
+                }
+                continue;
+            };
+            // The kernel would ignore a VLAN that the bridge does not know.
+            let mapping = guest.bridge_to(attachment)?;
+            network::check(devices, mapping, self.libvirt_version()?, attachment)
+                .map_err(Error::refused)?;
         }
         Ok(())
     }
@@ -412,6 +424,11 @@ impl Driver for LibvirtDriver {
             version: qemu.to_string(),
             migration_uri: self.config.migration_uri.clone(),
         })
+    }
+
+    fn networks(&self, mappings: &[BridgeMapping]) -> Result<Vec<HostNetwork>, Error> {
+        let devices = &self.config.network_devices;
+        Ok(network::reached(devices, mappings, self.libvirt_version()?))
     }
 
     fn cpu(&self) -> Result<Option<HostCpu>, Error> {

@@ -33,6 +33,7 @@ mod inspect;
 mod job;
 mod memory;
 mod migration;
+mod network;
 mod parameters;
 mod peer;
 mod progress;

@@ -17,6 +17,7 @@ use berth_domain::agent::{DomainState, DomainStatus, Side};
 use berth_domain::cpu_model::HostCpu;
 use berth_domain::id::{ClaimId, MigrationId, TimeMs, VmUid};
 use berth_domain::name::{PmemName, VmName};
+use berth_domain::network::{BridgeMapping, HostNetwork};
 use berth_domain::pmem::PmemDevice;
 use berth_domain::signals::{GuestMemory, MemorySignals};
 use berth_domain::topology::HostTopology;
@@ -50,6 +51,9 @@ pub(super) const STOPPING: &str = "this hypervisor is being stopped";
 
 /// Default of how much persistent memory is erased in a second.
 pub const ERASE_MIB_PER_S: u64 = 1 << 20;
+
+/// The largest packet of simulated bridges, in bytes: that of jumbo frames.
+const MTU: u32 = 9000;
 
 /// How many guests may come in at the same time; more connections are closed at once.
 const INCOMING_MAX: usize = 64;
@@ -280,6 +284,16 @@ impl Driver for SimDriver {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             migration_uri: self.migration_uri.clone(),
         })
+    }
+
+    /// Bridges are simulated too: each is there, and does all that a network needs.
+    fn networks(&self, mappings: &[BridgeMapping]) -> Result<Vec<HostNetwork>, Error> {
+        let reached = mappings.iter().map(|mapping| HostNetwork {
+            mapping: mapping.clone(),
+            can_tag: true,
+            mtu: MTU,
+        });
+        Ok(reached.collect())
     }
 
     fn cpu(&self) -> Result<Option<HostCpu>, Error> {

@@ -245,6 +245,7 @@ impl Host {
         }
         self.check_capacity(spec)?;
         self.check_cpu(spec)?;
+        spec.check_networks()?;
         self.check_volumes(spec)?;
         self.pmem.write(spec)?;
         let console = self.new_console(now);
@@ -330,6 +331,7 @@ impl Host {
         if domain.is_some_and(|d| d.phase == Phase::Stopped) {
             self.check_capacity(spec)?;
             self.check_cpu(spec)?;
+            spec.check_networks()?;
             self.domains.remove(&spec.uid);
         }
         self.create(now, spec)
@@ -363,6 +365,7 @@ impl Host {
         }
         self.check_capacity(spec)?;
         self.check_cpu(spec)?;
+        spec.check_networks()?;
         let mut console = self.new_console(now);
         console.pause(now);
         self.insert(spec, Phase::Prepared, console);
@@ -451,6 +454,7 @@ impl Host {
         }
         self.check_capacity(spec)?;
         self.check_cpu(spec)?;
+        spec.check_networks()?;
         self.pmem.write(spec)?;
         let domain = self.domains.get_mut(&spec.uid).expect("seen above");
         domain.spec = spec.clone();

@@ -8,6 +8,7 @@ use berth_domain::cpu_set::{CpuId, CpuSet};
 use berth_domain::cpu_shape::CpuShape;
 use berth_domain::id::VmUid;
 use berth_domain::instance::InstanceCell;
+use berth_domain::network::BridgeType;
 use berth_domain::numa::CellAssignment;
 use berth_domain::vm::{AttachedAs, BootSource, Nic};
 
@@ -343,6 +344,12 @@ fn devices(guest: &DomainSpec, settings: &Settings, places: &[Place]) -> Result<
         .zip(volumes)
         .map(|(index, volume)| volume_disk(index, volume))
         .collect::<Result<_, _>>()?;
+    let nics = guest
+        .spec
+        .nics
+        .iter()
+        .map(|interface| nic(guest, interface));
+    let nics: Vec<_> = nics.collect::<Result<_, _>>()?;
     let usb = Node::new("controller")
         .with("type", "usb")
         .with("model", "none");
@@ -351,7 +358,7 @@ fn devices(guest: &DomainSpec, settings: &Settings, places: &[Place]) -> Result<
         .children(disks)
         .children(volumes)
         .child(usb)
-        .children(guest.spec.nics.iter().map(nic))
+        .children(nics)
         .children(hostdev::elements(&guest.assignment))
         .children(nvdimm::elements(guest, places))
         .child(serial(guest.uid, settings))
@@ -462,12 +469,32 @@ pub fn copy_destination(file: &Path, format: &str) -> String {
         .to_xml()
 }
 
-fn nic(nic: &Nic) -> Node {
-    Node::new("interface")
-        .with("type", "bridge")
-        .child(Node::new("mac").with("address", &nic.mac))
-        .child(Node::new("source").with("bridge", &nic.bridge))
-        .child(Node::new("model").with("type", "virtio"))
+fn nic(guest: &DomainSpec, nic: &Nic) -> Result<Node, Error> {
+    let interface = |bridge: &str| {
+        Node::new("interface")
+            .with("type", "bridge")
+            .child(Node::new("mac").with("address", &nic.mac))
+            .child(Node::new("source").with("bridge", bridge))
+            .child(Node::new("model").with("type", "virtio"))
+    };
+    let Some(attachment) = &nic.network else {
+        return Ok(interface(&nic.bridge));
+    };
+    let mapping = guest.bridge_to(attachment)?;
+    let link = &attachment.link;
+    let (port, vlan) = match mapping.bridge_type {
+        BridgeType::Linux => (None, link.vlan),
+        BridgeType::OpenVSwitch => {
+            let port = Node::new("virtualport").with("type", "openvswitch");
+            // A port without a tag carries all VLANs there; that with 0 only what has none.
+            (Some(port), Some(link.vlan.unwrap_or(0)))
+        }
+    };
+    let vlan = vlan.map(|id| Node::new("vlan").child(Node::new("tag").with("id", id)));
+    Ok(interface(&mapping.bridge)
+        .children(port)
+        .children(vlan)
+        .children(link.mtu.map(|size| Node::new("mtu").with("size", size))))
 }
 
 /// The log takes everything that the guest writes, with no client connected; the socket is for

@@ -15,7 +15,10 @@ use berth_domain::id::{ClaimId, Epoch};
 use berth_domain::instance::{
     CpuPolicy, EmulatorThreads, InstanceCell, InstanceTopology, PageSize, VcpuId,
 };
-use berth_domain::name::{CpuFeature, CpuModelName, CpuVendor, PmemName, VolumeId};
+use berth_domain::name::{
+    CpuFeature, CpuModelName, CpuVendor, NetworkName, PhysicalNetworkName, PmemName, VolumeId,
+};
+use berth_domain::network::{BridgeMapping, BridgeType, NetworkAttachment, NetworkLink};
 use berth_domain::numa::{Assignment, CellAssignment};
 use berth_domain::pmem::{Label, PmemDevice};
 use berth_domain::topology::CellId;
@@ -241,12 +244,62 @@ fn a_guest_with_disk_and_nic_that_floats() {
         },
     ];
     spec.nics = vec![Nic {
+        network: None,
         bridge: "br0".to_owned(),
         mac: "52:54:00:12:34:56".to_owned(),
     }];
     let mut guest = sample::domain("floating", 1, spec, Assignment::default());
     guest.shared_cpus = "0-1,4".parse().unwrap();
     golden("floating", &guest, &settings());
+}
+
+/// Goal: the port of a guest on a network has its VLAN and its MTU, on either type of bridge. Method: a
+/// network of each kind on a bridge of each type, beside a bridge without a network.
+#[test]
+fn a_guest_on_networks() {
+    let mut spec = sample::plain_spec(1);
+    let nic = |number: usize, network| Nic {
+        bridge: match network {
+            None => "br0".to_owned(),
+            Some(_) => String::new(),
+        },
+        network,
+        mac: format!("52:54:00:00:00:0{number}"),
+    };
+    let link = |physical: &str, vlan, mtu| NetworkAttachment {
+        name: NetworkName::new("web").unwrap(),
+        link: NetworkLink {
+            physical_network: PhysicalNetworkName::new(physical).unwrap(),
+            vlan,
+            mtu,
+        },
+    };
+    let networks = [
+        None,
+        Some(link("plain", None, None)),
+        Some(link("plain", Some(7), Some(9000))),
+        Some(link("switched", None, Some(1400))),
+        Some(link("switched", Some(4094), None)),
+    ];
+    spec.nics = networks
+        .into_iter()
+        .enumerate()
+        .map(|(number, network)| nic(number, network))
+        .collect();
+    let mut guest = sample::domain("networks", 1, spec, Assignment::default());
+    let mapping = |physical: &str, bridge: &str, bridge_type| BridgeMapping {
+        physical_network: PhysicalNetworkName::new(physical).unwrap(),
+        bridge: bridge.to_owned(),
+        bridge_type,
+    };
+    guest.bridges = vec![
+        mapping("plain", "br1", BridgeType::Linux),
+        mapping("switched", "br-int", BridgeType::OpenVSwitch),
+    ];
+    golden("networks", &guest, &settings());
+    guest.bridges.pop();
+    let refused = xml::domain(&guest, &settings()).unwrap_err();
+    assert!(refused.to_string().contains("switched"), "{refused}");
 }
 
 #[test]

@@ -524,6 +524,7 @@ async fn refusals_cross_the_wire_with_their_detail() {
     assert_eq!((info.service_version, info.driver.as_str()), (1, "sim"));
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let destination = berth_domain::agent::DestinationCheck {
+        bridges: Vec::new(),
         migration_uri: format!("sim+tcp://{}", listener.local_addr().unwrap()),
         storage_id: "other".into(),
         driver: "sim".into(),

@@ -217,8 +217,8 @@ fn all_kinds_of_faults_are_told_at_once() {
         &[
             "agent.toml:2: unknown key colour; the keys are name, listen, advertise, \
              insecure_listen, metrics_listen, tls, schedulers, data_dir, service_version, driver, cpu_dedicated_set, \
-             cpu_shared_set, vcpu_pin_set, reserved_pages, traits, memory_reserved_mib, disk_gib, storage_id, \
-             transfer_timeout_ms, compare_interval_ms, image_retention_ms, signals_interval_ms, pmem_namespaces, pmem, root, machine_file, log_format, log_filter, traces, libvirt, migration, sim, watchdog, volumes, pci",
+             cpu_shared_set, vcpu_pin_set, reserved_pages, traits, physical_networks, memory_reserved_mib, disk_gib, storage_id, \
+             transfer_timeout_ms, compare_interval_ms, image_retention_ms, signals_interval_ms, pmem_namespaces, pmem, root, machine_file, log_format, log_filter, traces, libvirt, migration, sim, watchdog, images, volumes, pci",
             "agent.toml:3: disk_gib = 9999999999 is not within 0 to 1073741824",
             "agent.toml:6: libvirt.disk_cache = \"big\" is none of none, writeback, writethrough, \
              directsync, unsafe",

@@ -137,6 +137,7 @@ impl Agent {
             }
             Call::CheckCanLiveMigrateDestination { .. } => {
                 Ok(Reply::Destination(DestinationCheck {
+                    bridges: Vec::new(),
                     migration_uri: "tcp://there".to_owned(),
                     storage_id: "s".to_owned(),
                     driver: "sim".to_owned(),
@@ -286,6 +287,7 @@ impl Agent {
     fn migrate_data(&self, call: &AgentCall) -> MigrateData {
         let carries = self.has_topology && self.version >= ServiceVersion::NUMA_LIVE_MIGRATION;
         MigrateData {
+            destination_bridges: Vec::new(),
             vm: vm_name(),
             vm_uid: call.fence.vm,
             spec: spec(),

@@ -3,6 +3,7 @@
 
 pub(crate) mod agent;
 pub(crate) mod image;
+pub(crate) mod network;
 mod operation;
 mod placement;
 pub(crate) mod pmem;
@@ -510,12 +511,11 @@ pub(crate) fn spec() -> impl Strategy<Value = VmSpec> {
             seed,
         },
     );
-    let nic = (TEXT, TEXT).prop_map(|(bridge, mac)| Nic { bridge, mac });
     (
         flavor(),
         boot,
         vec(disk, 0..3),
-        vec(nic, 0..3),
+        vec(network::nic(), 0..3),
         option::of(wish()),
         option::of(cpu_shape()),
         vec(pci_request(), 0..3),
@@ -690,14 +690,16 @@ fn report() -> impl Strategy<Value = HostReport> {
                 any::<u64>(),
                 vec(volume::region(), 0..3),
                 option::of(host_cpu()),
+                network::host_networks(),
             ),
         ),
     )
         .prop_map(
             |((agent_address, incarnation, version, driver, uri), rest)| {
                 let (topology, memory_reserved_mib, disk_gib, storage_id, traits, more) = rest;
-                let (platform, self_fence_ms, regions, cpu) = more;
+                let (platform, self_fence_ms, regions, cpu, networks) = more;
                 HostReport {
+                    networks,
                     agent_address,
                     incarnation,
                     service_version: version,

@@ -117,6 +117,10 @@ pub(super) fn read(wire: envelope::Command) -> Result<Command, Invalid> {
         Wire::DeletePciAlias(wire) => Command::DeletePciAlias {
             alias: field::name(&wire.pci_alias, "pci_alias")?,
         },
+        Wire::CreateNetwork(wire) => Command::CreateNetwork(wire.try_into()?),
+        Wire::DeleteNetwork(wire) => Command::DeleteNetwork {
+            network: field::name(&wire.network, "network")?,
+        },
         Wire::CreateImage(wire) => Command::CreateImage(field::required(wire.image, "image")?),
         Wire::CompleteImage(wire) => Command::CompleteImage {
             image: field::name(&wire.image, "image")?,

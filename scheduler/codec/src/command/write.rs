@@ -136,6 +136,10 @@ pub(super) fn write(command: &Command) -> envelope::Command {
         Command::DeletePciAlias { alias } => Wire::DeletePciAlias(v1::DeletePciAlias {
             pci_alias: alias.resource_name(),
         }),
+        Command::CreateNetwork(network) => Wire::CreateNetwork(network.into()),
+        Command::DeleteNetwork { network } => Wire::DeleteNetwork(v1::DeleteNetwork {
+            network: network.resource_name(),
+        }),
         Command::CreateImage(image) => Wire::CreateImage(v1::CreateImage {
             image: Some(image.into()),
         }),

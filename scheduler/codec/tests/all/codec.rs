@@ -249,14 +249,14 @@ fn every_kind_is_among_them() {
             );
         }
     }
-    // 74 commands, of which one with each of 18 effects.
-    assert_eq!(commands.len(), 73 + 18, "{commands:#?}");
-    // 21 tables, of which requests with each of 17 older receipts and with their outcome; hosts report
+    // 76 commands, of which one with each of 18 effects.
+    assert_eq!(commands.len(), 75 + 18, "{commands:#?}");
+    // 22 tables, of which requests with each of 17 older receipts and with their outcome; hosts report
     // into one more while a cluster recovers.
-    assert_eq!(rows.len(), 20 + 17 + 1, "{rows:#?}");
-    assert_eq!(tables.len(), 21, "{tables:#?}");
-    // Sixteen kinds of replies beside none, and the refusal.
-    assert_eq!(answers.len(), 18, "{answers:#?}");
+    assert_eq!(rows.len(), 21 + 17 + 1, "{rows:#?}");
+    assert_eq!(tables.len(), 22, "{tables:#?}");
+    // Seventeen kinds of replies beside none, and the refusal.
+    assert_eq!(answers.len(), 19, "{answers:#?}");
 }
 
 /// Goal: a refusal that is stored with the id of its request can be read back, however much is wrong with what

@@ -20,7 +20,7 @@ use berth_domain::operation::{DrainSpec, Effect, Mark, PlannedPlace, Step as Sta
 use berth_domain::policy::{Scope, Setting};
 use berth_domain::refusal::Refusal;
 use berth_domain::transfer::TransferOverrides;
-use berth_domain::vm::{BootSource, Nic, RestartPolicy, SchedulingHints};
+use berth_domain::vm::{BootSource, NicPlug, NicRequest, RestartPolicy, SchedulingHints};
 use berth_state::command::{Command, PlannedVm};
 use berth_testkit::state::{flavor, host_name, report, topology, uuid, vm_name};
 
@@ -216,8 +216,8 @@ impl Leader {
                 cmdline: String::new(),
             },
             disks: Vec::new(),
-            nics: vec![Nic {
-                bridge: "br0".to_owned(),
+            nics: vec![NicRequest {
+                plug: NicPlug::Bridge("br0".to_owned()),
                 mac: String::new(),
             }],
             image_properties: ImageProperties::default(),

@@ -172,6 +172,7 @@ pub(crate) fn floating_of(shape: &capacity::Shape) -> Demand {
     let requirements = flavor.requirements(&ImageProperties::default(), &PciAliases::new());
     let requirements = requirements.expect("a good flavor");
     Demand {
+        networks: Vec::new(),
         resources: requirements.resources,
         topology: requirements.topology,
         pci: Vec::new(),

@@ -171,6 +171,7 @@ fn is_same_shape(a: &Arc<Demand>, b: &Arc<Demand>) -> bool {
         platform,
         has_seed,
         cpu,
+        networks,
     } = &**a;
     *resources == b.resources
         && *topology == b.topology
@@ -184,6 +185,7 @@ fn is_same_shape(a: &Arc<Demand>, b: &Arc<Demand>) -> bool {
         && *platform == b.platform
         && *has_seed == b.has_seed
         && *cpu == b.cpu
+        && *networks == b.networks
         && is_same_leaving(leaving.as_ref(), b.leaving.as_ref())
 }
 

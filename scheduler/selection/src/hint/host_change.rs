@@ -232,6 +232,7 @@ fn is_closed(violation: &Violation) -> bool {
         | Violation::CpuKinds { .. }
         | Violation::Image { .. }
         | Violation::Cpu(_)
+        | Violation::Network(_)
         | Violation::Zone { .. }
         | Violation::Aggregate { .. }
         | Violation::Affinity { .. }

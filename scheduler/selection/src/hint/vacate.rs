@@ -378,6 +378,7 @@ fn is_occupied(violation: &Violation) -> bool {
         | Violation::TraitForbidden(_)
         | Violation::Image { .. }
         | Violation::Cpu(_)
+        | Violation::Network(_)
         | Violation::Zone { .. }
         | Violation::Aggregate { .. }
         | Violation::Affinity { .. }

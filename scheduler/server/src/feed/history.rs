@@ -80,6 +80,7 @@ pub fn record(row: Row) -> Option<Record> {
         | Row::Policy(_)
         | Row::PciAlias(_)
         | Row::Image(_)
+        | Row::Network(_)
         | Row::ServerGroup(_)
         | Row::Aggregate(_)
         | Row::Volume(_)

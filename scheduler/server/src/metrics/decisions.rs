@@ -167,7 +167,9 @@ fn kind_of_command(command: &Command) -> Kind {
         | Command::CreateImage(_)
         | Command::CompleteImage { .. }
         | Command::SetImageCopy { .. }
-        | Command::DeleteImage { .. } => Kind::Catalog,
+        | Command::DeleteImage { .. }
+        | Command::CreateNetwork(_)
+        | Command::DeleteNetwork { .. } => Kind::Catalog,
         Command::SetPolicy(_) | Command::SetRestartPolicy { .. } | Command::UpdateVm { .. } => {
             Kind::Policy
         }

@@ -109,6 +109,8 @@ keyed! {
     "DeleteFlavor": scheduler::v1::DeleteFlavorRequest;
     "CreatePciAlias": scheduler::v1::CreatePciAliasRequest;
     "DeletePciAlias": scheduler::v1::DeletePciAliasRequest;
+    "CreateNetwork": scheduler::v1::CreateNetworkRequest;
+    "DeleteNetwork": scheduler::v1::DeleteNetworkRequest;
     "CreateImage": image::v1::CreateImageRequest;
     "CompleteImage": image::v1::CompleteImageRequest;
     "SetImageCopy": image::v1::SetImageCopyRequest;

@@ -44,6 +44,7 @@ mod keyed;
 mod list;
 mod messages;
 mod moves;
+mod network;
 mod operation;
 mod page_login;
 mod placement;

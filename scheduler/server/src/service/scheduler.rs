@@ -29,7 +29,7 @@ use uuid::Uuid;
 use super::context::{Context, Done};
 use super::keyed::{Caller, open};
 use super::power::write_vm;
-use super::{holder, read, refusal};
+use super::{holder, network, read, refusal};
 
 /// Serves `SchedulerService`.
 pub(crate) struct SchedulerApi(pub(crate) Context);
@@ -135,6 +135,32 @@ impl SchedulerService for SchedulerApi {
         let action = Action::Plain(Command::DeletePciAlias { alias });
         self.submit(caller, false, action).await?;
         Ok(Response::new(v1::DeletePciAliasResponse {}))
+    }
+
+    async fn create_network(
+        &self,
+        request: Request<v1::CreateNetworkRequest>,
+    ) -> Result<Response<v1::CreateNetworkResponse>, Status> {
+        let (wire, caller) = open(request)?;
+        let network = field::required(wire.network, "network")?;
+        let action = Action::Plain(Command::CreateNetwork(network));
+        let Reply::Network(network) = self.submit(caller, false, action).await?.reply else {
+            return Err(refusal::mismatch());
+        };
+        Ok(Response::new(v1::CreateNetworkResponse {
+            network: Some((&*network).into()),
+        }))
+    }
+
+    async fn delete_network(
+        &self,
+        request: Request<v1::DeleteNetworkRequest>,
+    ) -> Result<Response<v1::DeleteNetworkResponse>, Status> {
+        let (wire, caller) = open(request)?;
+        let network = field::name(&wire.name, "name")?;
+        let action = Action::Plain(Command::DeleteNetwork { network });
+        self.submit(caller, false, action).await?;
+        Ok(Response::new(v1::DeleteNetworkResponse {}))
     }
 
     async fn schedule_vm(
@@ -288,6 +314,20 @@ impl SchedulerService for SchedulerApi {
         request: Request<v1::ListPciAliasesRequest>,
     ) -> Result<Response<v1::ListPciAliasesResponse>, Status> {
         read::pci_aliases(&self.0, request.into_inner()).await
+    }
+
+    async fn get_network(
+        &self,
+        request: Request<v1::GetNetworkRequest>,
+    ) -> Result<Response<v1::GetNetworkResponse>, Status> {
+        network::get(&self.0, request.into_inner()).await
+    }
+
+    async fn list_networks(
+        &self,
+        request: Request<v1::ListNetworksRequest>,
+    ) -> Result<Response<v1::ListNetworksResponse>, Status> {
+        network::list(&self.0, request.into_inner()).await
     }
 
     async fn get_vm(

@@ -114,6 +114,7 @@ fn record_of(row: &Row) -> Option<Record> {
         | Row::Aggregate(_)
         | Row::Policy(_)
         | Row::PciAlias(_)
+        | Row::Network(_)
         | Row::RevokedCertificate(_)
         | Row::SettledVm(_) => None,
         Row::RecoveredHost(_) => Some(Record::RecoveredHost),

@@ -52,7 +52,7 @@ kinds! {
     Bootstrap RegisterHost SetLiveness SetCordon RemoveHost RegisterService CreateFlavor
     DeleteFlavor CreateAggregate UpdateAggregate DeleteAggregate CreateServerGroup
     DeleteServerGroup SetPolicy CreatePciAlias DeletePciAlias CreateImage CompleteImage SetImageCopy
-    DeleteImage CreateProvider UpdateProvider
+    DeleteImage CreateNetwork DeleteNetwork CreateProvider UpdateProvider
     DeleteProvider SetInventories PutInventory DeleteInventory DeleteInventories SetTraits
     DeleteTraits SetAggregates SetAllocations DeleteAllocations Reshape Batch CreateClass
     RenameClass DeleteClass CreateTrait DeleteTrait ImportProviders ImportConsumers BeginBoot
@@ -188,6 +188,8 @@ fn churn(state: &State) -> Vec<Command> {
     }
     let flavors = state.flavors().keys().cloned();
     commands.extend(flavors.map(|flavor| Command::DeleteFlavor { flavor }));
+    let networks = state.networks().keys().cloned();
+    commands.extend(networks.map(|network| Command::DeleteNetwork { network }));
     let aliases = state.pci_aliases().keys().cloned();
     commands.extend(aliases.map(|alias| Command::DeletePciAlias { alias }));
     let groups = state.server_groups().keys().cloned();
@@ -230,6 +232,7 @@ fn has_changed(state: &State, reply: &Reply) -> bool {
         Reply::Host(then) => state.host(&then.name).map(|view| &view.host) != Some(then),
         Reply::Service(then) => state.service(&then.name) != Some(then),
         Reply::Flavor(then) => state.flavor(&then.name) != Some(then),
+        Reply::Network(then) => state.network(&then.name) != Some(then),
         Reply::Image(then) => state.image(&then.name) != Some(then),
         Reply::PciAlias(then) => state.pci_alias(&then.name) != Some(then),
         Reply::Provider(then) => state.provider(then.id) != Some(then),
@@ -314,10 +317,10 @@ fn play_at(cluster: ServiceVersion) -> Seen {
             }
             number += 1;
             let envelope = envelope(number, at, command);
-            // What an older member could not read is in no log.
-            if codec::admit(member.machine.state(), envelope.clone()).is_err() {
+            // What an older member could not read is in no log, or left out of it.
+            let Ok(envelope) = codec::admit(member.machine.state(), envelope) else {
                 return;
-            }
+            };
             let outcome = member.apply(&envelope);
             done.push(Done {
                 bytes: encode_outcome(&outcome),

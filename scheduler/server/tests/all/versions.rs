@@ -172,6 +172,8 @@ fn what_is_admitted_is_read_by_every_member_that_may_be_there() {
                 "CompleteImage",
                 "SetImageCopy",
                 "DeleteImage",
+                "CreateNetwork",
+                "DeleteNetwork",
                 "ReportGuests",
                 "EndRecovery",
             ];

@@ -115,6 +115,7 @@ impl Written {
             | Reply::Policy(_)
             | Reply::PciAlias(_)
             | Reply::Image(_)
+            | Reply::Network(_)
             | Reply::Operation(_)
             | Reply::Volume(_)
             | Reply::Leases(_) => {}

@@ -53,6 +53,7 @@ impl<J: Journal> Transaction<'_, J> {
         self.examine_new_operation(begin.operation, begin.lease)?;
         self.state.examine_macs(&begin.spec.nics)?;
         self.examine_images(begin.spec)?;
+        self.examine_networks(begin.spec)?;
         self.state.examine_group(begin.spec)?;
         let purpose = Purpose {
             vm: begin.vm,

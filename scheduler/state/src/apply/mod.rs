@@ -33,6 +33,7 @@ mod lease;
 mod log;
 mod metadata;
 mod migration;
+mod network;
 mod operation;
 mod order;
 mod overcommit;
@@ -202,6 +203,8 @@ impl<J: Journal> Transaction<'_, J> {
                 present,
             } => self.set_image_copy(image, *uid, host, *present),
             Command::DeleteImage { image, uid } => self.delete_image(image, *uid),
+            Command::CreateNetwork(network) => self.create_network(network),
+            Command::DeleteNetwork { network } => self.delete_network(network),
             Command::CreateProvider { id, name, parent } => {
                 self.create_provider(*id, name, *parent)
             }

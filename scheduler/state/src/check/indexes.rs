@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use berth_domain::id::ProviderId;
 use berth_domain::image::ImageFile;
-use berth_domain::name::HostName;
+use berth_domain::name::{HostName, NetworkName};
 use berth_domain::provider::ResourceProvider;
 use berth_domain::recovery::SETTLED_MAX;
 use imbl::{OrdMap, OrdSet};
@@ -12,6 +12,7 @@ use imbl::{OrdMap, OrdSet};
 use super::{Violation, rule};
 use crate::image::files_of;
 use crate::index::custom_classes;
+use crate::network::networks_of;
 use crate::recovery::is_dead;
 use crate::request::{OUTCOMES_BYTES_MAX, REMEMBERED_MAX};
 use crate::state::State;
@@ -49,6 +50,18 @@ pub(super) fn images_are_indexed(state: &State) -> Result<(), Violation> {
     }
     let good = images == state.index.image_vms;
     rule(good, "images_are_indexed", "vms by image")
+}
+
+pub(super) fn networks_are_indexed(state: &State) -> Result<(), Violation> {
+    let mut networks: OrdMap<NetworkName, OrdSet<_>> = OrdMap::new();
+    for vm in state.vms.values() {
+        for network in networks_of(vm) {
+            let vms = networks.entry(network.clone()).or_default();
+            vms.insert(vm.name.clone());
+        }
+    }
+    let good = networks == state.index.network_vms;
+    rule(good, "networks_are_indexed", "vms by network")
 }
 
 pub(super) fn providers_are_indexed(state: &State) -> Result<(), Violation> {

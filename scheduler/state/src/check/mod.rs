@@ -52,7 +52,7 @@ pub type Rule = fn(&State) -> Result<(), Violation>;
 
 /// Every rule, in the order in which broken ones are reported. Those that take longest come first, so that
 /// threads end together.
-pub const RULES: [Rule; 61] = [
+pub const RULES: [Rule; 62] = [
     hosts::usage_is_the_sum_of_claims,
     hosts::claims_fit_together,
     hosts::roots_carry_what_hosts_report,
@@ -108,6 +108,7 @@ pub const RULES: [Rule; 61] = [
     indexes::claims_are_indexed,
     indexes::macs_are_indexed,
     indexes::images_are_indexed,
+    indexes::networks_are_indexed,
     indexes::providers_are_indexed,
     indexes::consumers_are_indexed,
     indexes::operations_and_migrations_are_indexed,

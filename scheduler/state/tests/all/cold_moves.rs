@@ -264,6 +264,7 @@ fn a_resize_changes_the_size_and_nothing_else() {
     world.boot("a", &pinned(1), "h1");
     let mut spec = pinned(2);
     spec.nics = vec![berth_domain::vm::Nic {
+        network: None,
         bridge: "br0".to_owned(),
         mac: "52:54:00:00:00:01".to_owned(),
     }];

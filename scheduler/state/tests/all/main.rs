@@ -58,6 +58,7 @@ mod import;
 mod leases;
 mod memory;
 mod metadata;
+mod networks;
 mod operations;
 mod ownership;
 mod pci_aliases;

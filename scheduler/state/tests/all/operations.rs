@@ -503,6 +503,7 @@ fn a_mac_address_belongs_to_one_vm() {
     let mut world = World::with_hosts(1);
     let mut spec = floating(1);
     spec.nics.push(Nic {
+        network: None,
         bridge: "br0".to_owned(),
         mac: "52:54:00:00:00:01".to_owned(),
     });

@@ -73,8 +73,8 @@ fn sequences_of_placement_carry_out_every_command() {
             }
         }
     }
-    // 21 commands of placement, and the two with which each sequence begins.
-    assert_eq!(done.len(), 23, "{done:#?}");
+    // 21 commands of placement, and the three with which each sequence begins.
+    assert_eq!(done.len(), 24, "{done:#?}");
     assert!(done.values().all(|count| *count > 2), "{done:#?}");
 }
 

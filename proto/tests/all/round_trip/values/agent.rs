@@ -17,8 +17,8 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::{
-    TEXT, assignment, claim, cpus, epoch, first_boot, host_name, id, numa_topology, spec, transfer,
-    vm_name,
+    TEXT, assignment, claim, cpus, epoch, first_boot, host_name, id, network, numa_topology, spec,
+    transfer, vm_name,
 };
 
 pub(crate) fn fence() -> impl Strategy<Value = Fence> {
@@ -35,8 +35,9 @@ pub(crate) fn fence() -> impl Strategy<Value = Fence> {
 
 pub(crate) fn destination_check() -> impl Strategy<Value = DestinationCheck> {
     let tls = option::of(tls_report());
-    (TEXT, TEXT, TEXT, cpus(), tls).prop_map(
-        |(migration_uri, storage_id, driver, shared_cpus, tls)| DestinationCheck {
+    (TEXT, TEXT, TEXT, cpus(), tls, network::bridges()).prop_map(
+        |(migration_uri, storage_id, driver, shared_cpus, tls, bridges)| DestinationCheck {
+            bridges,
             migration_uri,
             storage_id,
             driver,
@@ -93,7 +94,7 @@ pub(crate) fn host_check() -> impl Strategy<Value = HostCheck> {
 pub(crate) fn migrate_data() -> impl Strategy<Value = MigrateData> {
     (
         (vm_name(), id::<VmUid>(), spec(), TEXT),
-        cpus(),
+        (cpus(), network::bridges()),
         option::of(numa_topology()),
         option::of(claim()),
         assignment(),
@@ -104,7 +105,7 @@ pub(crate) fn migrate_data() -> impl Strategy<Value = MigrateData> {
         .prop_map(
             |(
                 about,
-                destination_shared,
+                (destination_shared, destination_bridges),
                 numa_topology,
                 claim,
                 source,
@@ -114,6 +115,7 @@ pub(crate) fn migrate_data() -> impl Strategy<Value = MigrateData> {
             )| {
                 let (vm, vm_uid, spec, destination_uri) = about;
                 MigrateData {
+                    destination_bridges,
                     vm,
                     vm_uid,
                     spec,

@@ -83,6 +83,7 @@ fn floating(shape: &Shape) -> Option<Demand> {
     let requirements = flavor.requirements(&ImageProperties::default(), &PciAliases::new());
     let requirements = requirements.ok()?;
     Some(Demand {
+        networks: Vec::new(),
         resources: requirements.resources,
         topology: requirements.topology,
         pci: Vec::new(),

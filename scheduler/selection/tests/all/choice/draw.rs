@@ -263,6 +263,7 @@ fn demand(dice: &mut Dice, mix: Mix) -> Option<Demand> {
         Vec::new()
     };
     Some(Demand {
+        networks: Vec::new(),
         resources: requirements.resources,
         topology: requirements.topology,
         pci,

@@ -104,6 +104,7 @@ fn plain(vcpus: u32, memory_mib: u64, specs: &[(&str, &str)]) -> Demand {
     let requirements = flavor.requirements(&ImageProperties::default(), &PciAliases::new());
     let requirements = requirements.unwrap();
     Demand {
+        networks: Vec::new(),
         resources: requirements.resources,
         topology: requirements.topology,
         pci: Vec::new(),

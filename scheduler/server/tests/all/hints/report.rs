@@ -36,6 +36,7 @@ pub(super) fn draw(dice: &mut Dice) -> HostReport {
     let topology = topology.with_pci(functions(dice, count)).unwrap();
     let topology = topology.with_pmem(namespaces(dice, count)).unwrap();
     HostReport {
+        networks: Vec::new(),
         agent_address: "http://127.0.0.1:1".into(),
         incarnation: INCARNATION,
         // Now and then an agent is too old for a move.

@@ -314,6 +314,14 @@ pub(super) fn request(path: &str, world: &World) -> Option<Vec<u8>> {
         "scheduler.v1.SchedulerService/ListPciAliases" => {
             ListPciAliasesRequest::default().encode_to_vec()
         }
+        "scheduler.v1.SchedulerService/GetNetwork" => GetNetworkRequest {
+            name: text("networks/web"),
+            ..Default::default()
+        }
+        .encode_to_vec(),
+        "scheduler.v1.SchedulerService/ListNetworks" => {
+            ListNetworksRequest::default().encode_to_vec()
+        }
         "scheduler.v1.SchedulerService/GetVm" => GetVmRequest {
             name: text("vms/a"),
             ..Default::default()

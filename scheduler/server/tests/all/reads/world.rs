@@ -22,9 +22,11 @@ use berth_proto::policy::v1::{
     Aggregate, CreateAggregateRequest, CreateServerGroupRequest, ServerGroup,
     UpdateSchedulingPolicyRequest, server_group,
 };
-use berth_proto::scheduler::v1::{CreatePciAliasRequest, ListVmsRequest, ScheduleMigrationRequest};
+use berth_proto::scheduler::v1::{
+    CreateNetworkRequest, CreatePciAliasRequest, ListVmsRequest, ScheduleMigrationRequest,
+};
 use berth_proto::types::v1::disk::Format;
-use berth_proto::types::v1::{PciAlias, PciMatch};
+use berth_proto::types::v1::{Network, PciAlias, PciMatch};
 use berth_proto::volume::v1::volume_service_client::VolumeServiceClient;
 use berth_proto::volume::v1::{CreateVolumeRequest, DeviceMode, Region};
 use serde_json::json;
@@ -327,6 +329,18 @@ async fn make_policies(channel: &Channel) {
             ..Default::default()
         };
         client.create_image(image).await.expect("an image");
+    }
+    for name in ["networks/bulk", "networks/far", "networks/web"] {
+        let network = CreateNetworkRequest {
+            network: Some(Network {
+                name: name.to_owned(),
+                physical_network: "physnet1".to_owned(),
+                ..Default::default()
+            }),
+            ..Default::default()
+        };
+        let created = schedulers(channel).create_network(network).await;
+        created.expect("a network");
     }
     let alias = CreatePciAliasRequest {
         pci_alias: Some(PciAlias {

@@ -119,7 +119,9 @@ fn is_permitted(command: &Command) -> bool {
         | Command::WriteOffPmem { .. }
         | Command::CreateVolume { .. }
         | Command::DeleteVolume { .. }
-        // Which VMs have it is not known yet.
-        | Command::DeleteImage { .. } => false,
+        // Which VMs have it, or are on one of this name, is not known yet.
+        | Command::DeleteImage { .. }
+        | Command::CreateNetwork(_)
+        | Command::DeleteNetwork { .. } => false,
     }
 }

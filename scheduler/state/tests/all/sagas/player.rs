@@ -316,6 +316,7 @@ impl Player {
             }
             Call::CheckCanLiveMigrateDestination { .. } => {
                 AgentReply::Destination(DestinationCheck {
+                    bridges: Vec::new(),
                     migration_uri: "sim://there".to_owned(),
                     storage_id: "shared".to_owned(),
                     driver: "sim".to_owned(),
@@ -487,6 +488,7 @@ fn migrate_data(facts: &Facts) -> MigrateData {
     let (vm, migration) = (&facts.vm, facts.migration.as_ref().expect("a migration"));
     let requested = vm.spec.topology.clone();
     MigrateData {
+        destination_bridges: Vec::new(),
         vm: vm.name.clone(),
         vm_uid: vm.uid,
         spec: vm.spec.clone(),
