@@ -47,6 +47,7 @@ pub(crate) fn to_json(hint: &Hint) -> Value {
             json!({ "host": host, "pools": pools })
         }
         Hint::AddTraits { host, traits } => json!({ "host": host, "traits": traits }),
+        Hint::AddBridges { host, bridges } => json!({ "host": host, "bridges": bridges }),
         Hint::AddHost { like } => json!({ "like": like }),
         Hint::AddShape(shape) => json!(shape),
         Hint::AnyHostAnd(hint) => json!({ "change": to_json(hint) }),

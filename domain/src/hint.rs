@@ -17,7 +17,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::name::{HostName, PmemName, ServerGroupName, VmName, ZoneName};
+use crate::name::{HostName, PhysicalNetworkName, PmemName, ServerGroupName, VmName, ZoneName};
 use crate::resource::Trait;
 use crate::topology::CellId;
 
@@ -73,6 +73,13 @@ pub enum Hint {
         host: HostName,
         /// The traits; never empty.
         traits: Vec<Trait>,
+    },
+    /// A host gets bridges to physical networks.
+    AddBridges {
+        /// The host.
+        host: HostName,
+        /// What they have to be like; never empty, each physical network once.
+        bridges: Vec<NeededBridge>,
     },
     /// One more host is added, with no guests.
     AddHost {
@@ -175,6 +182,7 @@ impl Hint {
             Self::ChangeRequest(_) => "CHANGE_REQUEST",
             Self::ResizePools { .. } => "RESIZE_POOLS",
             Self::AddTraits { .. } => "ADD_TRAITS",
+            Self::AddBridges { .. } => "ADD_BRIDGES",
             Self::AddHost { .. } => "ADD_HOST",
             Self::AddShape(_) => "ADD_SHAPE",
             Self::AnyHostAnd(_) => "ANY_HOST_AND",
@@ -220,12 +228,41 @@ impl Hint {
                 plural(traits.len()),
                 list(traits)
             ),
+            Self::AddBridges { host, bridges } => format!(
+                "give host {host} {}, named in physical_networks of its agent: the guest fits there then",
+                list(bridges)
+            ),
             Self::AddHost { like } => format!(
                 "add a host of the shape of host {like}, in the same aggregates: the guest fits on \
                  such a host while it has no others"
             ),
             Self::AddShape(shape) => format!("add a host of this shape, or a larger one: {shape}"),
             Self::AnyHostAnd(hint) => format!("name no host, and {}", hint.describe()),
+        }
+    }
+}
+
+/// What a bridge to a physical network has to be like.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct NeededBridge {
+    /// The physical network.
+    pub physical_network: PhysicalNetworkName,
+    /// Whether it has to put ports into VLANs.
+    pub tags: bool,
+    /// The least MTU that it may have.
+    pub mtu: Option<u32>,
+}
+
+impl fmt::Display for NeededBridge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let physical = &self.physical_network;
+        write!(f, "a bridge to physical network {physical}")?;
+        if self.tags {
+            f.write_str(" that puts ports into VLANs")?;
+        }
+        match self.mtu {
+            Some(mtu) => write!(f, " with an MTU of {mtu} or more"),
+            None => Ok(()),
         }
     }
 }
@@ -466,6 +503,26 @@ mod tests {
                 },
                 "reserve 1024 2 MiB pages (it has 512) on NUMA node 1 of host h1: the guest fits \
                  there then",
+            ),
+            (
+                Hint::AddBridges {
+                    host: host("h1"),
+                    bridges: vec![
+                        NeededBridge {
+                            physical_network: PhysicalNetworkName::new("physnet1").unwrap(),
+                            tags: true,
+                            mtu: Some(9000),
+                        },
+                        NeededBridge {
+                            physical_network: PhysicalNetworkName::new("far").unwrap(),
+                            tags: false,
+                            mtu: None,
+                        },
+                    ],
+                },
+                "give host h1 a bridge to physical network physnet1 that puts ports into VLANs with an MTU \
+                 of 9000 or more and a bridge to physical network far, named in physical_networks of its \
+                 agent: the guest fits there then",
             ),
             (
                 Hint::ChangeRequest(RequestChange::Zone(None)),

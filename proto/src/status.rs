@@ -277,9 +277,11 @@ fn code_name(code: tonic::Code) -> &'static str {
 #[cfg(test)]
 mod tests {
     use berth_domain::hint::{
-        Hint, HostShape, OpenStep, PoolChange, RequestChange, VmAction, VmChange,
+        Hint, HostShape, NeededBridge, OpenStep, PoolChange, RequestChange, VmAction, VmChange,
     };
-    use berth_domain::name::{HostName, PmemName, ServerGroupName, VmName, ZoneName};
+    use berth_domain::name::{
+        HostName, PhysicalNetworkName, PmemName, ServerGroupName, VmName, ZoneName,
+    };
     use berth_domain::refusal::{HostRefusal, Missing};
     use berth_domain::resource::Trait;
     use berth_domain::topology::CellId;
@@ -389,6 +391,14 @@ mod tests {
             Hint::AddTraits {
                 host: host("h"),
                 traits: vec![Trait::new("CUSTOM_A").unwrap()],
+            },
+            Hint::AddBridges {
+                host: host("h"),
+                bridges: vec![NeededBridge {
+                    physical_network: PhysicalNetworkName::new("p").unwrap(),
+                    tags: true,
+                    mtu: Some(9000),
+                }],
             },
             Hint::UpgradeAgents {
                 agents: vec![host("h"), host("i")],

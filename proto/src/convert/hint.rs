@@ -3,7 +3,7 @@
 //! A hint that is not understood, as of a newer server, is none: its sentence is in the refusal.
 
 use berth_domain::hint::{
-    Hint, HostShape, OpenStep, PoolChange, RequestChange, VmAction, VmChange,
+    Hint, HostShape, NeededBridge, OpenStep, PoolChange, RequestChange, VmAction, VmChange,
 };
 use berth_domain::name::{PmemName, ServerGroupName, ZoneName};
 use berth_domain::resource::Trait;
@@ -11,6 +11,7 @@ use berth_domain::topology::CellId;
 
 use super::field::{self, Invalid, LIST_MAX, MESSAGE_MAX, choices};
 use super::name::ResourceName;
+use super::network::read_physical;
 use crate::types::v1;
 use crate::types::v1::hint::Change;
 use crate::types::v1::request_change::{Change as RequestPart, ExtraSpec};
@@ -61,6 +62,10 @@ impl From<&Hint> for v1::Hint {
             Hint::AddTraits { host, traits } => Change::AddTraits(v1::AddTraits {
                 host: host.resource_name(),
                 traits: traits.iter().map(ToString::to_string).collect(),
+            }),
+            Hint::AddBridges { host, bridges } => Change::AddBridges(v1::AddBridges {
+                host: host.resource_name(),
+                bridges: bridges.iter().map(Into::into).collect(),
             }),
             Hint::AddHost { like } => Change::AddHost(v1::AddHost {
                 like: like.resource_name(),
@@ -120,6 +125,10 @@ impl TryFrom<v1::Hint> for Hint {
                 host: field::name(&add.host, "host")?,
                 traits: traits(&add.traits)?,
             },
+            Change::AddBridges(add) => Self::AddBridges {
+                host: field::name(&add.host, "host")?,
+                bridges: field::each(add.bridges, "bridges", LIST_MAX)?,
+            },
             Change::AddHost(add) => Self::AddHost {
                 like: field::name(&add.like, "like")?,
             },
@@ -132,6 +141,28 @@ impl TryFrom<v1::Hint> for Hint {
                 }
                 Self::AnyHostAnd(Box::new(hint))
             }
+        })
+    }
+}
+
+impl From<&NeededBridge> for v1::add_bridges::Bridge {
+    fn from(needed: &NeededBridge) -> Self {
+        Self {
+            physical_network: needed.physical_network.to_string(),
+            tags: needed.tags,
+            mtu: needed.mtu,
+        }
+    }
+}
+
+impl TryFrom<v1::add_bridges::Bridge> for NeededBridge {
+    type Error = Invalid;
+
+    fn try_from(wire: v1::add_bridges::Bridge) -> Result<Self, Invalid> {
+        Ok(Self {
+            physical_network: read_physical(&wire.physical_network)?,
+            tags: wire.tags,
+            mtu: wire.mtu,
         })
     }
 }

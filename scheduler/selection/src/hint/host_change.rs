@@ -1,4 +1,4 @@
-//! Changes of one host: it is opened, gets traits, or there is one more like it.
+//! Changes of one host: it is opened, gets traits or bridges, or there is one more like it.
 //!
 //! Invariant: each host is changed alone; a step that would change nothing is not named.
 
@@ -8,10 +8,11 @@ use std::sync::Arc;
 use berth_domain::aggregate::HostAggregates;
 use berth_domain::claim::Claim;
 use berth_domain::constraint::{Demand, Violation};
-use berth_domain::hint::{Hint, HostShape, OpenStep};
+use berth_domain::hint::{Hint, HostShape, NeededBridge, OpenStep};
 use berth_domain::host::{Host, Liveness};
 use berth_domain::host_view::HostView;
 use berth_domain::name::{HostName, PmemName};
+use berth_domain::network::{BridgeMapping, BridgeType, HostNetwork};
 use berth_domain::resource::Trait;
 use berth_domain::version::ServiceVersion;
 
@@ -156,6 +157,23 @@ impl Search<'_> {
         None
     }
 
+    /// Tries hosts with bridges to the networks that they do not reach, or not as it takes.
+    pub(super) fn add_bridges(&mut self) -> Option<Hint> {
+        let refused = self.refused;
+        let lacking = |host: &&Refused<'_>| matches!(host.violation, Violation::Network(_));
+        let mut seen = BTreeSet::new();
+        let lacking = refused.iter().filter(lacking);
+        for host in lacking.filter(|host| seen.insert(host.view.likeness())) {
+            let bridges = needed::bridges(&self.request.demand, host.view);
+            let with = with_bridges(host.view, &bridges);
+            if self.fits(&with) && self.is_decided(with, &self.request.demand) {
+                let host = host.view.host.name.clone();
+                return Some(Hint::AddBridges { host, bridges });
+            }
+        }
+        None
+    }
+
     /// Tries one more host of the shape of one that is there.
     pub(super) fn add_host(&mut self) -> Option<Hint> {
         if self.request.requested.is_some() {
@@ -185,6 +203,27 @@ impl Search<'_> {
         let fits = self.fits(&new) && self.is_decided(new, &self.request.demand);
         fits.then(|| Hint::AddShape(Box::new(shape)))
     }
+}
+
+/// Returns a host with these bridges in the place of those that it has to the same physical networks.
+fn with_bridges(view: &HostView, bridges: &[NeededBridge]) -> HostView {
+    let mut host = Host::clone(&view.host);
+    let networks = &mut host.report.networks;
+    for needed in bridges {
+        networks.retain(|one| one.mapping.physical_network != needed.physical_network);
+        networks.push(HostNetwork {
+            mapping: BridgeMapping {
+                physical_network: needed.physical_network.clone(),
+                bridge: String::new(),
+                bridge_type: BridgeType::Linux,
+            },
+            can_tag: needed.tags,
+            mtu: needed.mtu.unwrap_or_default(),
+        });
+    }
+    let mut with = view.clone();
+    with.set_host(Arc::new(host));
+    with
 }
 
 /// Returns a host of a shape, with the traits, the zone and the metadata that it names, and for the

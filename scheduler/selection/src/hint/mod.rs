@@ -74,6 +74,7 @@ enum Kind {
     OpenHostInSteps,
     UpgradeAgents,
     AddTraits,
+    AddBridges,
     ResizePools,
     EndVms,
     ChangeSize,
@@ -82,7 +83,7 @@ enum Kind {
 }
 
 /// All kinds, in the order in which they are proposed.
-const KINDS: [Kind; 13] = [
+const KINDS: [Kind; 14] = [
     Kind::WaitForErasure,
     Kind::OpenHost,
     Kind::AnyHost,
@@ -91,6 +92,7 @@ const KINDS: [Kind; 13] = [
     Kind::OpenHostInSteps,
     Kind::UpgradeAgents,
     Kind::AddTraits,
+    Kind::AddBridges,
     Kind::ResizePools,
     Kind::EndVms,
     Kind::ChangeSize,
@@ -130,6 +132,7 @@ impl<'a> Search<'a> {
             Kind::OpenHostInSteps => self.open_host(usize::MAX),
             Kind::UpgradeAgents => self.upgrade_agents(),
             Kind::AddTraits => self.add_traits(),
+            Kind::AddBridges => self.add_bridges(),
             Kind::ResizePools => self.resize_pools(),
             Kind::EndVms => self.vacate(Means::All),
             Kind::ChangeSize => self.change_size(),

@@ -1,15 +1,40 @@
-//! The least host that could take a guest, worked out from its demand.
+//! What a guest needs of a host, worked out from its demand: the least host that could take it, and the
+//! bridges that a host lacks.
+
+use std::collections::BTreeSet;
 
 use berth_domain::constraint::Demand;
-use berth_domain::hint::HostShape;
+use berth_domain::hint::{HostShape, NeededBridge};
+use berth_domain::host_view::HostView;
 use berth_domain::instance::{InstanceCell, PageSize, ThreadPolicy};
+use berth_domain::network;
 use berth_domain::resource::ResourceClass;
 
-/// Returns the least host for a guest; nothing where it needs devices, volumes or a kind of
+/// Returns the bridges that a host lacks for a guest, or has otherwise than it takes.
+pub(super) fn bridges(demand: &Demand, view: &HostView) -> Vec<NeededBridge> {
+    let reached = &view.host.report.networks;
+    let links = || demand.networks.iter().map(|attachment| &attachment.link);
+    let lacking = demand.networks.iter();
+    let lacking = lacking.filter(|attachment| network::check(reached, attachment).is_err());
+    let physical: BTreeSet<_> = lacking.map(|one| &one.link.physical_network).collect();
+    let needed = physical.into_iter().map(|physical_network| {
+        let on_it = || links().filter(|link| link.physical_network == *physical_network);
+        NeededBridge {
+            physical_network: physical_network.clone(),
+            tags: on_it().any(|link| link.vlan.is_some()),
+            mtu: on_it().filter_map(|link| link.mtu).max(),
+        }
+    });
+    needed.collect()
+}
+
+/// Returns the least host for a guest; nothing where it needs devices, volumes, networks or a kind of
 /// machine, of which more than numbers have to be known.
 pub(super) fn shape(demand: &Demand) -> Option<HostShape> {
-    let has_more =
-        !demand.pci.is_empty() || !demand.pmem.requests.is_empty() || !demand.volumes.is_empty();
+    let has_more = !demand.pci.is_empty()
+        || !demand.pmem.requests.is_empty()
+        || !demand.volumes.is_empty()
+        || !demand.networks.is_empty();
     if has_more {
         return None;
     }

@@ -171,6 +171,7 @@ fn name(hint: &Hint) -> String {
         | Hint::UpgradeAgents { .. }
         | Hint::ResizePools { .. }
         | Hint::AddTraits { .. }
+        | Hint::AddBridges { .. }
         | Hint::AddHost { .. } => hint.kind().to_owned(),
     }
 }

@@ -14,8 +14,8 @@ use berth_domain::id::{
 };
 use berth_domain::image::ImageProperties;
 use berth_domain::name::{
-    AggregateName, FlavorName, HostName, PciAliasName, ServerGroupName, ServiceName, VmName,
-    ZoneName,
+    AggregateName, FlavorName, HostName, NetworkName, PciAliasName, ServerGroupName, ServiceName,
+    VmName, ZoneName,
 };
 use berth_domain::operation::LeaseRequest;
 use berth_domain::ownership::Ownership;
@@ -24,13 +24,17 @@ use berth_domain::policy::{Scope, Setting};
 use berth_domain::refusal::Refusal;
 use berth_domain::server_group::{GroupPolicy, ServerGroup};
 use berth_domain::version::ServiceVersion;
-use berth_domain::vm::{self, BootSource, SchedulingHints};
+use berth_domain::vm::{self, BootSource, NicPlug, NicRequest, SchedulingHints};
 use berth_state::command::{Command, Envelope};
 use berth_state::{Reply, State};
+use berth_testkit::state::network;
 use uuid::Uuid;
 
 use super::dice::Dice;
 use super::report;
+
+/// The networks of each cluster: one that every bridge carries, and one in a VLAN with an MTU.
+const NETWORKS: [&str; 2] = ["plain", "tagged"];
 
 /// Name, vCPUs, MiB, extra specs.
 type Row = (
@@ -136,6 +140,14 @@ impl World {
             }],
             policy: None,
         }));
+        for name in NETWORKS {
+            let mut network = network(name);
+            if name == "tagged" {
+                network.link.vlan = Some(7);
+                network.link.mtu = Some(1500);
+            }
+            world.run(Command::CreateNetwork(network));
+        }
         for (name, vcpus, memory_mib, specs) in FLAVORS {
             let each = specs
                 .iter()
@@ -306,7 +318,16 @@ impl World {
             availability_zone: dice.chance(20).then(|| ZoneName::new(zone).unwrap()),
         };
         let host = dice.chance(10).then(|| dice.pick(&self.hosts()));
-        self.new_vm(name, flavor, hints, host)
+        let mut aside = dice.aside();
+        let network = aside.chance(5).then(|| aside.pick(&NETWORKS));
+        let mut action = self.new_vm(name, flavor, hints, host);
+        if let Action::ScheduleVm(params) = &mut action {
+            params.nics.extend(network.map(|network| NicRequest {
+                plug: NicPlug::Network(NetworkName::new(network).unwrap()),
+                mac: String::new(),
+            }));
+        }
+        action
     }
 
     pub(super) fn new_vm(

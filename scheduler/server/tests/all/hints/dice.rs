@@ -17,6 +17,11 @@ impl Dice {
         (z ^ (z >> 31)) % end
     }
 
+    /// Returns other dice, without a throw of these: what is drawn with them leaves all else as it is.
+    pub(super) fn aside(&self) -> Self {
+        Self(self.0 ^ 0x5bf0_3635_dcf6_0a1d)
+    }
+
     pub(super) fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }

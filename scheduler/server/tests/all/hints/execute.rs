@@ -13,12 +13,14 @@ use berth_domain::host::{HostReport, Liveness};
 use berth_domain::id::{AggregateId, ClaimId, Generation, MigrationId, OperationId, TimeMs};
 use berth_domain::migration::Event;
 use berth_domain::name::{AggregateName, FlavorName, HostName, PmemName, VmName};
+use berth_domain::network::{BridgeMapping, HostNetwork};
 use berth_domain::operation::{GuestPower, Kind, Mark, Operation, Step};
 use berth_domain::topology::{HostTopology, PagePool};
 use berth_domain::version::ServiceVersion;
 use berth_domain::vm;
 use berth_state::Reply;
 use berth_state::command::{Command, Effect};
+use berth_testkit::state::host_network;
 
 use super::cluster::World;
 use super::report::INCARNATION;
@@ -50,6 +52,24 @@ impl World {
             Hint::AddTraits { host, traits } => {
                 let mut report = self.report(host);
                 report.traits.extend(traits.iter().cloned());
+                self.register(host, report);
+            }
+            Hint::AddBridges { host, bridges } => {
+                let mut report = self.report(host);
+                for needed in bridges {
+                    report
+                        .networks
+                        .retain(|one| one.mapping.physical_network != needed.physical_network);
+                    let mapping = BridgeMapping {
+                        physical_network: needed.physical_network.clone(),
+                        ..host_network().mapping
+                    };
+                    report.networks.push(HostNetwork {
+                        mapping,
+                        can_tag: needed.tags,
+                        mtu: needed.mtu.unwrap_or(1500),
+                    });
+                }
                 self.register(host, report);
             }
             Hint::AddHost { like } => self.add_host(like),

@@ -7,11 +7,13 @@ use berth_domain::cpu_set::{CpuId, CpuSet};
 use berth_domain::host::HostReport;
 use berth_domain::id::Incarnation;
 use berth_domain::name::PmemName;
+use berth_domain::network::HostNetwork;
 use berth_domain::pci::{PciDevice, PciId, PciKind};
 use berth_domain::pmem::{Label, PmemNamespace};
 use berth_domain::resource::Trait;
 use berth_domain::topology::{CellId, HostCell, HostTopology, PagePool, SocketId};
 use berth_domain::version::ServiceVersion;
+use berth_testkit::state::host_network;
 use uuid::Uuid;
 
 use super::dice::Dice;
@@ -36,7 +38,7 @@ pub(super) fn draw(dice: &mut Dice) -> HostReport {
     let topology = topology.with_pci(functions(dice, count)).unwrap();
     let topology = topology.with_pmem(namespaces(dice, count)).unwrap();
     HostReport {
-        networks: Vec::new(),
+        networks: networks(&mut dice.aside()),
         agent_address: "http://127.0.0.1:1".into(),
         incarnation: INCARNATION,
         // Now and then an agent is too old for a move.
@@ -64,6 +66,23 @@ fn traits(dice: &mut Dice) -> BTreeSet<Trait> {
     let always = ["COMPUTE_NODE", "COMPUTE_SOCKET_PCI_NUMA_AFFINITY"];
     let all = always.into_iter().chain(fast);
     all.map(|text| Trait::new(text).unwrap()).collect()
+}
+
+/// Returns what most hosts reach; some do not, or not as it takes.
+fn networks(dice: &mut Dice) -> Vec<HostNetwork> {
+    let reached = host_network();
+    match dice.below(8) {
+        0 => Vec::new(),
+        1 => vec![HostNetwork {
+            can_tag: false,
+            ..reached
+        }],
+        2 => vec![HostNetwork {
+            mtu: 1400,
+            ..reached
+        }],
+        _ => vec![reached],
+    }
 }
 
 fn cell(dice: &mut Dice, id: u32, cores: u32, threads: u32) -> HostCell {
