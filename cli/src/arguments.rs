@@ -32,6 +32,7 @@ pub use self::image::{Image, ImageAdd, ImageFormat};
 pub use self::log_level::{LogLevel, Programs};
 pub use self::metadata::{MetadataOptions, NewMetadata};
 pub use self::moves::{DrainOptions, HostMoves, Moves};
+pub use self::network::{Network, NetworkCreate};
 pub use self::output::OutputOptions;
 pub use self::placement::{
     Candidates, Class, Group, GroupPolicy, Order, Provider, ProviderFilter, ProviderList, Trait,
@@ -71,6 +72,7 @@ mod log_level;
 mod metadata;
 mod moves;
 pub(crate) mod names;
+mod network;
 mod output;
 mod placement;
 mod planner;
@@ -249,6 +251,9 @@ pub enum Command {
     /// Add, copy, show and remove disk images
     #[command(subcommand)]
     Image(Image),
+    /// Create, show and delete networks of VMs
+    #[command(subcommand)]
+    Network(Network),
     /// Create, move, show, stop and delete virtual machines
     #[command(subcommand)]
     Vm(Vm),
@@ -640,6 +645,11 @@ pub struct VmCreate {
     /// Network interface on a bridge of the host (repeatable)
     #[arg(long = "nic", value_name = "BRIDGE=MAC", value_parser = key_value)]
     pub nics: Vec<(String, String)>,
+    /// Network interface on a network of the cluster, after those of --nic (repeatable)
+    ///
+    /// Without a MAC address one is chosen.
+    #[arg(long = "network", value_name = "NETWORK[=MAC]")]
+    pub networks: Vec<String>,
     /// Property of the image, such as hw_cpu_policy=dedicated (repeatable)
     #[arg(long = "image-property", value_name = "KEY=VALUE", value_parser = key_value)]
     pub image_properties: Vec<(String, String)>,

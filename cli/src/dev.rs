@@ -10,8 +10,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use berth_compute_agent::ComputeAgent;
 use berth_compute_agent::config::DriverKind;
+use berth_compute_agent::config::networks::PhysicalNetwork;
 use berth_conductor::Conductor;
 use berth_domain::host::{Host, Liveness};
+use berth_domain::name::PhysicalNetworkName;
+use berth_domain::network::BridgeType;
 use berth_host::description::{Cell, Description};
 use berth_process::{Listening, error_chain};
 use berth_proto::cluster::v1::ListServicesRequest;
@@ -243,6 +246,7 @@ impl Cluster {
         };
         config.cpu_dedicated_set = Some("1-3,5-7".parse().expect("a CPU list"));
         config.cpu_shared_set = Some("0,4".parse().expect("a CPU list"));
+        config.physical_networks = vec![physical_network(number)];
         config.sim.transfer_ms = transfer_ms;
         config.sim.state_file = Some(folder.join(format!("{name}.json")));
         config.sim.image_dir = Some(folder.join(format!("{name}-images")));
@@ -408,6 +412,15 @@ pub fn host_name(number: u16) -> String {
 
 fn loopback(port: u16) -> String {
     format!("127.0.0.1:{port}")
+}
+
+/// Returns what every simulated host reaches, over a bridge with a name of its own.
+fn physical_network(number: u16) -> PhysicalNetwork {
+    PhysicalNetwork {
+        name: PhysicalNetworkName::new("physnet1").expect("a name"),
+        bridge: format!("br{number}"),
+        bridge_type: BridgeType::Linux,
+    }
 }
 
 /// Returns the machine that every simulated host pretends to be: two sockets with a cell each, of

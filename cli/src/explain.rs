@@ -15,6 +15,7 @@ const RESOURCES: &[(&str, &str)] = &[
     ("flavor", "berth.type.v1.Flavor"),
     ("image", "berth.image.v1.Image"),
     ("server-group", "berth.policy.v1.ServerGroup"),
+    ("network", "berth.type.v1.Network"),
     ("pci-alias", "berth.type.v1.PciAlias"),
     ("migration", "berth.scheduler.v1.Migration"),
     ("operation", "berth.operation.v1.Operation"),

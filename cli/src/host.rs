@@ -7,6 +7,7 @@ mod signals;
 use berth_domain::claim::Claim;
 use berth_domain::fence::Fenced;
 use berth_domain::host::{Host, traits_of};
+use berth_domain::network::{BridgeMapping, HostNetwork};
 use berth_domain::reality::Unknown;
 use berth_proto::conductor::v1 as conductor;
 use berth_proto::host::v1::host_service_client::HostServiceClient;
@@ -161,6 +162,20 @@ fn fenced(fenced: &Fenced) -> String {
         ""
     };
     format!("{} (for {}){since}", fenced.method, fenced.by)
+}
+
+fn network(reached: &HostNetwork) -> (&'static str, String) {
+    let BridgeMapping {
+        physical_network,
+        bridge,
+        bridge_type,
+    } = &reached.mapping;
+    let tags = if reached.can_tag { "" } else { ", no VLANs" };
+    let line = format!(
+        "{physical_network} over bridge {bridge} ({bridge_type}), MTU {}{tags}",
+        reached.mtu
+    );
+    ("physical network", line)
 }
 
 /// Returns the driver of a host, and a note if it runs no VMs.
@@ -342,6 +357,7 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
     if let Some(cpu) = &response.cpu {
         fields.extend(cpu::lines(cpu)?);
     }
+    fields.extend(host.report.networks.iter().map(network));
     let traits = traits_of(&host.report);
     let traits: Vec<String> = traits.iter().map(ToString::to_string).collect();
     fields.extend((host.report.cpu.as_deref()).map(|cpu| ("cpu", cpu.host_model.to_string())));

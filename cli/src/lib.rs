@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`arguments`] | the command line |
 //! | [`session`] | where the scheduler and the conductor are |
-//! | `host`, `flavor`, `image`, `pci_alias`, `vm`, `migration`, `operation`, `server_group`, `aggregate`, `policy`, `cluster`, `volume` | one noun each |
+//! | `host`, `flavor`, `image`, `network`, `pci_alias`, `vm`, `migration`, `operation`, `server_group`, `aggregate`, `policy`, `cluster`, `volume` | one noun each |
 //! | `provider`, `class`, `traits` (traits), `candidates` | the nouns of counted placement |
 //! | [`stale`], [`reading`] | reads that one scheduler answers alone, and which commands make them |
 //! | [`files`], [`offline`] | backups and support bundles that are read instead of schedulers |
@@ -68,6 +68,7 @@ pub mod image;
 pub mod log_level;
 pub mod memory;
 pub mod migration;
+pub mod network;
 pub mod offline;
 pub mod operation;
 mod other_clusters;
@@ -216,6 +217,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Apply(args) => apply::run(&session, args).await,
         Command::Flavor(command) => flavor::run(&session, command).await,
         Command::Image(command) => image::run(&session, command).await,
+        Command::Network(command) => network::run(&session, command).await,
         Command::PciAlias(command) => pci_alias::run(&session, command).await,
         Command::Vm(command) => vm::run(&session, command).await,
         Command::Migration(command) => migration::run(&session, command).await,

@@ -4,8 +4,8 @@
 
 use crate::arguments::{
     Aggregate, Audit, AvailabilityZone, Class, Cluster, ClusterRecovery, Command, Cpu, Flavor,
-    Host, Image, Migration, Operation, PciAlias, Policy, Provider, ServerGroup, Trait, Upgrade, Vm,
-    Volume,
+    Host, Image, Migration, Network, Operation, PciAlias, Policy, Provider, ServerGroup, Trait,
+    Upgrade, Vm, Volume,
 };
 use crate::stale::Reading;
 
@@ -36,6 +36,7 @@ fn shows_what_is(command: &Command) -> bool {
         }
         Command::Flavor(verb) => matches!(verb, Flavor::List(_) | Flavor::Show { .. }),
         Command::Image(verb) => matches!(verb, Image::List | Image::Show { .. }),
+        Command::Network(verb) => matches!(verb, Network::List | Network::Show { .. }),
         Command::PciAlias(verb) => matches!(verb, PciAlias::List | PciAlias::Show { .. }),
         Command::Migration(verb) => matches!(verb, Migration::List { .. } | Migration::Show { .. }),
         Command::Aggregate(verb) => matches!(verb, Aggregate::List(_) | Aggregate::Show { .. }),

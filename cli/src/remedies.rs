@@ -17,6 +17,7 @@ const LISTS: &[(&str, &str)] = &[
     ("IMAGE_NOT_FOUND", "image list"),
     ("MEMBER_NOT_FOUND", "cluster status"),
     ("MIGRATION_NOT_FOUND", "migration list"),
+    ("NETWORK_NOT_FOUND", "network list"),
     ("OPERATION_NOT_FOUND", "operation list"),
     ("PCI_ALIAS_NOT_FOUND", "pci-alias list"),
     ("PROVIDER_NOT_FOUND", "provider list"),

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use crate::output::Subject;
 use crate::{
     aggregate, audit, certs, class, cluster, cpu_model, flavor, host, image, log_level, migration,
-    operation, pci_alias, provider, revocation, server_group, traits, vm, volume,
+    network, operation, pci_alias, provider, revocation, server_group, traits, vm, volume,
 };
 
 /// What a command does before its value is known.
@@ -68,6 +68,10 @@ const COMMANDS: &[(&str, Effect, Names)] = &[
     ("image show", Reads, NAME),
     ("image copy", Changes, HOST),
     ("image remove", Changes, NAME),
+    ("network create", Changes, NAME),
+    ("network list", Reads, NAME),
+    ("network show", Reads, NAME),
+    ("network delete", Changes, NAME),
     ("server-group create", Changes, NAME),
     ("server-group list", Reads, NAME),
     ("server-group show", Reads, NAME),
@@ -197,6 +201,7 @@ pub(crate) fn columns(command: &str) -> Vec<&'static str> {
         "vm list" => vm::COLUMNS.all(),
         "flavor list" => flavor::COLUMNS.all(),
         "image list" => image::COLUMNS.all(),
+        "network list" => network::COLUMNS.all(),
         "server-group list" => server_group::COLUMNS.all(),
         "pci-alias list" => pci_alias::COLUMNS.all(),
         "migration list" => migration::COLUMNS.all(),

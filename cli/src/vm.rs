@@ -13,6 +13,7 @@ use anyhow::bail;
 use berth_domain::claim::{Claim, Owner};
 use berth_domain::host::Host;
 use berth_domain::name::VmName;
+use berth_domain::network::NetworkAttachment;
 use berth_domain::numa::Assignment;
 use berth_domain::ownership::{DEFAULT_PROJECT, ProjectName};
 use berth_domain::reality::Absence;
@@ -263,7 +264,6 @@ fn template(options: &VmCreate) -> anyhow::Result<wire::VmTemplate> {
         size_gib: disk.size_gib,
         seed: false,
     });
-    let nics = options.nics.iter();
     let metadata = options.metadata.to_metadata()?;
     Ok(wire::VmTemplate {
         flavor: resource("flavors", &options.flavor),
@@ -271,13 +271,7 @@ fn template(options: &VmCreate) -> anyhow::Result<wire::VmTemplate> {
             source: Some(source),
         }),
         disks: disks.collect(),
-        nics: nics
-            .map(|(bridge, mac)| wire::Nic {
-                bridge: bridge.clone(),
-                mac: mac.clone(),
-                ..Default::default()
-            })
-            .collect(),
+        nics: nics_of(options),
         image_properties: options.image_properties.iter().cloned().collect(),
         availability_zone: options.availability_zone.clone().unwrap_or_default(),
         server_group: options
@@ -293,6 +287,24 @@ fn template(options: &VmCreate) -> anyhow::Result<wire::VmTemplate> {
         description: metadata.description,
         protected: metadata.protected,
     })
+}
+
+/// Returns the requested interfaces: those on bridges first.
+fn nics_of(options: &VmCreate) -> Vec<wire::Nic> {
+    let bridges = options.nics.iter().map(|(bridge, mac)| wire::Nic {
+        bridge: bridge.clone(),
+        mac: mac.clone(),
+        ..Default::default()
+    });
+    let networks = options.networks.iter().map(|text| {
+        let (network, mac) = text.split_once('=').unwrap_or((text, ""));
+        wire::Nic {
+            network: resource("networks", network),
+            mac: mac.to_owned(),
+            ..Default::default()
+        }
+    });
+    bridges.chain(networks).collect()
 }
 
 /// Prints what would be chosen: the host, and the NUMA nodes, CPUs and pages there.
@@ -497,8 +509,7 @@ async fn show(session: &Session, name: &str) -> anyhow::Result<()> {
     fields.extend(vm.spec.disks.iter().map(|disk| ("disk", disk_line(disk))));
     let volumes = vm.spec.volumes.iter();
     fields.extend(volumes.map(|volume| ("volume", volumes::line(volume))));
-    let nic = |nic: &Nic| ("nic", format!("{} on bridge {}", nic.mac, nic.bridge));
-    fields.extend(vm.spec.nics.iter().map(nic));
+    fields.extend(vm.spec.nics.iter().map(|nic| ("nic", nic_line(nic))));
     output::fields(&fields);
     for claim in &claims {
         let host = host_of(session, claim.host.as_str()).await?;
@@ -550,6 +561,15 @@ fn with_task(vm: &Vm, task: &str) -> serde_json::Result<serde_json::Value> {
         fields.insert("task".to_owned(), json!(task));
     }
     Ok(value)
+}
+
+fn nic_line(nic: &Nic) -> String {
+    match &nic.network {
+        Some(NetworkAttachment { name, link }) => {
+            format!("{} on network {name}, {link}", nic.mac)
+        }
+        None => format!("{} on bridge {}", nic.mac, nic.bridge),
+    }
 }
 
 /// Returns a disk as one line.

@@ -20,7 +20,8 @@ use berth_proto::policy::v1::{
 use berth_proto::scheduler::v1::power_service_client::PowerServiceClient;
 use berth_proto::scheduler::v1::scheduler_service_client::SchedulerServiceClient;
 use berth_proto::scheduler::v1::{
-    CreateFlavorRequest, CreatePciAliasRequest, UpdateRestartPolicyRequest, UpdateVmRequest,
+    CreateFlavorRequest, CreateNetworkRequest, CreatePciAliasRequest, UpdateRestartPolicyRequest,
+    UpdateVmRequest,
 };
 use berth_proto::types::v1::VmTemplate;
 
@@ -216,6 +217,13 @@ async fn create(session: &Session, declared: Resource) -> Outcome {
                 request_id,
             };
             call!(session, SchedulerServiceClient, create_pci_alias, request)?;
+        }
+        Resource::Network(network) => {
+            let request = CreateNetworkRequest {
+                network: Some(network),
+                request_id,
+            };
+            call!(session, SchedulerServiceClient, create_network, request)?;
         }
         Resource::Flavor(flavor) => {
             let request = CreateFlavorRequest {

@@ -20,7 +20,7 @@ use berth_proto::policy::v1::{
 use berth_proto::scheduler::v1::scheduler_service_client::SchedulerServiceClient;
 use berth_proto::scheduler::v1::vm::State;
 use berth_proto::scheduler::v1::{
-    GetFlavorRequest, GetPciAliasRequest, GetVmRequest, ListVmsRequest, Vm,
+    GetFlavorRequest, GetNetworkRequest, GetPciAliasRequest, GetVmRequest, ListVmsRequest, Vm,
 };
 
 use super::document::Declared;
@@ -85,6 +85,7 @@ pub(super) async fn get(session: &Session, key: &Key) -> anyhow::Result<Option<E
     let name = resource(kind.collection(), name);
     let read = match kind {
         Kind::PciAlias => pci_alias(session, name).await,
+        Kind::Network => network(session, name).await,
         Kind::Flavor => flavor(session, name).await,
         Kind::Aggregate => aggregate(session, name).await,
         Kind::ServerGroup => server_group(session, name).await,
@@ -127,6 +128,16 @@ async fn pci_alias(session: &Session, name: String) -> Result<Existing, Refusal>
     Ok(of(Resource::PciAlias(
         response.pci_alias.unwrap_or_default(),
     )))
+}
+
+async fn network(session: &Session, name: String) -> Result<Existing, Refusal> {
+    let request = GetNetworkRequest {
+        name,
+        ..Default::default()
+    };
+    let response = read!(session, SchedulerServiceClient, get_network, request)?;
+    let network = response.network.unwrap_or_default();
+    Ok(of(Resource::of_network(network)))
 }
 
 async fn flavor(session: &Session, name: String) -> Result<Existing, Refusal> {

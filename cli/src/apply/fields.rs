@@ -166,6 +166,7 @@ fn collection(field: &FieldDescriptor) -> Option<&'static str> {
     match (of.name(), field.name()) {
         ("Flavor", "name") | ("VmTemplate", "flavor") => Some("flavors"),
         ("PciAlias", "name") => Some("pciAliases"),
+        ("Network", "name") | ("Nic", "network") => Some("networks"),
         ("Aggregate", "name") => Some("aggregates"),
         ("Aggregate", "hosts") => Some("hosts"),
         ("ServerGroup", "name") | ("VmTemplate", "server_group") => Some("serverGroups"),

@@ -14,6 +14,8 @@ use crate::support;
 pub(super) enum Kind {
     /// A name for PCI functions.
     PciAlias,
+    /// A network.
+    Network,
     /// A flavor.
     Flavor,
     /// An aggregate of hosts.
@@ -28,8 +30,9 @@ pub(super) enum Kind {
 
 impl Kind {
     /// All of them, in their order.
-    pub(super) const ALL: [Self; 6] = [
+    pub(super) const ALL: [Self; 7] = [
         Self::PciAlias,
+        Self::Network,
         Self::Flavor,
         Self::Aggregate,
         Self::ServerGroup,
@@ -41,6 +44,7 @@ impl Kind {
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::PciAlias => "PciAlias",
+            Self::Network => "Network",
             Self::Flavor => "Flavor",
             Self::Aggregate => "Aggregate",
             Self::ServerGroup => "ServerGroup",
@@ -58,6 +62,7 @@ impl Kind {
     pub(super) fn command(self) -> &'static str {
         match self {
             Self::PciAlias => "pci-alias",
+            Self::Network => "network",
             Self::Flavor => "flavor",
             Self::Aggregate => "aggregate",
             Self::ServerGroup => "server-group",
@@ -70,6 +75,7 @@ impl Kind {
     pub(super) fn collection(self) -> &'static str {
         match self {
             Self::PciAlias => "pciAliases",
+            Self::Network => "networks",
             Self::Flavor => "flavors",
             Self::Aggregate => "aggregates",
             Self::ServerGroup => "serverGroups",
@@ -90,6 +96,7 @@ impl Kind {
     pub(super) fn message(self) -> MessageDescriptor {
         support::descriptor(match self {
             Self::PciAlias => "berth.type.v1.PciAlias",
+            Self::Network => "berth.type.v1.Network",
             Self::Flavor => "berth.type.v1.Flavor",
             Self::Aggregate => "berth.policy.v1.Aggregate",
             Self::ServerGroup => "berth.policy.v1.ServerGroup",
@@ -103,6 +110,14 @@ impl Kind {
     pub(super) fn output_only(self) -> &'static [&'static str] {
         match self {
             Self::PciAlias => &[],
+            Self::Network => &[
+                "creator",
+                "create_time",
+                "created_at",
+                "vm_count",
+                "host_count",
+                "hosts",
+            ],
             Self::Flavor => &["creator"],
             Self::Aggregate => &["uid", "id", "generation", "create_time", "created_at"],
             Self::ServerGroup => &[

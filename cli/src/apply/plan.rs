@@ -315,6 +315,9 @@ fn command_for(kind: Kind, name: &str) -> String {
         Kind::Flavor | Kind::PciAlias => format!(
             "`berth {command} delete {name}` and apply again; VMs that were made with it keep what they have"
         ),
+        Kind::Network => {
+            format!("`berth {command} delete {name}` once no VM is on it, and apply again")
+        }
         Kind::ServerGroup => {
             format!("`berth {command} delete {name}` once it has no members, and apply again")
         }
@@ -327,7 +330,7 @@ fn command_for(kind: Kind, name: &str) -> String {
 fn is_mutable(kind: Kind, field: &str) -> bool {
     let first = field.split(['.', '[']).next().unwrap_or(field);
     match kind {
-        Kind::PciAlias | Kind::Flavor | Kind::ServerGroup => false,
+        Kind::PciAlias | Kind::Network | Kind::Flavor | Kind::ServerGroup => false,
         Kind::Aggregate | Kind::SchedulingPolicy => true,
         Kind::Vm => ["labels", "description", "protected", "restart_policy"].contains(&first),
     }
@@ -380,6 +383,13 @@ pub(super) fn references(resource: &Resource) -> Vec<Key> {
                 let group = short(&template.server_group).to_owned();
                 all.push((Kind::ServerGroup, group));
             }
+            let networks = template.nics.iter().map(|nic| short(&nic.network));
+            let networks: BTreeSet<&str> = networks.filter(|name| !name.is_empty()).collect();
+            all.extend(
+                networks
+                    .iter()
+                    .map(|name| (Kind::Network, (*name).to_owned())),
+            );
             all
         }
         Resource::SchedulingPolicy(settings) => {
@@ -387,6 +397,7 @@ pub(super) fn references(resource: &Resource) -> Vec<Key> {
             groups.map(|name| (Kind::Aggregate, name.clone())).collect()
         }
         Resource::PciAlias(_)
+        | Resource::Network(_)
         | Resource::Flavor(_)
         | Resource::Aggregate(_)
         | Resource::ServerGroup(_) => Vec::new(),
@@ -402,6 +413,7 @@ pub(super) fn hosts_named(resource: &Resource) -> Vec<String> {
         }
         Resource::SchedulingPolicy(settings) => settings.hosts.keys().cloned().collect(),
         Resource::PciAlias(_)
+        | Resource::Network(_)
         | Resource::Flavor(_)
         | Resource::ServerGroup(_)
         | Resource::Vm(_) => Vec::new(),

@@ -9,6 +9,7 @@ use berth_domain::fault::Fault;
 use berth_domain::flavor::Flavor;
 use berth_domain::image::ImageFile;
 use berth_domain::name::VmName;
+use berth_domain::network::Network;
 use berth_domain::ownership::DEFAULT_PROJECT;
 use berth_domain::pci::PciAlias;
 use berth_domain::server_group::ServerGroup;
@@ -31,6 +32,8 @@ use crate::arguments::suggested_format;
 pub(super) enum Resource {
     /// A name for PCI functions.
     PciAlias(wire::PciAlias),
+    /// A network.
+    Network(wire::Network),
     /// A flavor.
     Flavor(wire::Flavor),
     /// An aggregate.
@@ -67,6 +70,7 @@ pub(super) fn read(
     let message = fields::read(&kind.message(), &fields).map_err(|invalid| vec![invalid])?;
     let resource = match kind {
         Kind::PciAlias => pci_alias(decode(&message)),
+        Kind::Network => network(decode(&message)),
         Kind::Flavor => flavor(decode(&message)),
         Kind::Aggregate => aggregate(decode(&message)),
         Kind::ServerGroup => server_group(decode(&message)),
@@ -95,6 +99,12 @@ fn pci_alias(alias: wire::PciAlias) -> Result<Resource, Vec<Invalid>> {
     let alias = PciAlias::try_from(alias).map_err(one)?;
     alias.validate().map_err(all)?;
     Ok(Resource::PciAlias((&alias).into()))
+}
+
+fn network(network: wire::Network) -> Result<Resource, Vec<Invalid>> {
+    let network = Network::try_from(network).map_err(one)?;
+    network.validate().map_err(all)?;
+    Ok(Resource::of_network((&network).into()))
 }
 
 fn flavor(flavor: wire::Flavor) -> Result<Resource, Vec<Invalid>> {
@@ -199,6 +209,32 @@ impl Resource {
         })
     }
 
+    /// Returns a network without what the cluster writes.
+    pub(super) fn of_network(network: wire::Network) -> Self {
+        let wire::Network {
+            name,
+            physical_network,
+            vlan,
+            mtu,
+            description,
+            mut project,
+            creator: _,
+            create_time: _,
+            vm_count: _,
+            host_count: _,
+        } = network;
+        clear_default(&mut project);
+        Self::Network(wire::Network {
+            name,
+            physical_network,
+            vlan,
+            mtu,
+            description,
+            project,
+            ..wire::Network::default()
+        })
+    }
+
     /// Returns a server group without what the cluster writes.
     pub(super) fn of_server_group(group: policy::ServerGroup) -> Self {
         let policy::ServerGroup {
@@ -227,7 +263,7 @@ impl Resource {
             flavor,
             boot,
             mut disks,
-            nics,
+            mut nics,
             topology: _,
             cpu_shape: _,
             pci_requests: _,
@@ -238,6 +274,9 @@ impl Resource {
             volumes,
         } = vm.spec.unwrap_or_default();
         disks.retain(|disk| !disk.seed);
+        for nic in &mut nics {
+            nic.network_link = None;
+        }
         Self::Vm(Box::new(without_default_project(wire::VmTemplate {
             flavor: flavor.unwrap_or_default().name,
             boot,
@@ -260,6 +299,7 @@ impl Resource {
     pub(super) fn kind(&self) -> Kind {
         match self {
             Self::PciAlias(_) => Kind::PciAlias,
+            Self::Network(_) => Kind::Network,
             Self::Flavor(_) => Kind::Flavor,
             Self::Aggregate(_) => Kind::Aggregate,
             Self::ServerGroup(_) => Kind::ServerGroup,
@@ -273,6 +313,7 @@ impl Resource {
         match self {
             Self::Vm(template) => Some(template),
             Self::PciAlias(_)
+            | Self::Network(_)
             | Self::Flavor(_)
             | Self::Aggregate(_)
             | Self::ServerGroup(_)
@@ -291,6 +332,7 @@ impl Resource {
     pub(super) fn to_value(&self) -> Value {
         let mut fields = match self {
             Self::PciAlias(alias) => values(self.kind(), alias),
+            Self::Network(network) => values(self.kind(), network),
             Self::Flavor(flavor) => values(self.kind(), flavor),
             Self::Aggregate(aggregate) => values(self.kind(), aggregate),
             Self::ServerGroup(group) => values(self.kind(), group),

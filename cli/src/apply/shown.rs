@@ -23,7 +23,11 @@ pub(super) fn to_api(kind: Kind, fields: &mut Map<String, Value>) -> Result<(), 
     match kind {
         Kind::PciAlias => matches_of_alias(fields)?,
         Kind::Vm => vm(fields)?,
-        Kind::Flavor | Kind::Aggregate | Kind::ServerGroup | Kind::SchedulingPolicy => {}
+        Kind::Network
+        | Kind::Flavor
+        | Kind::Aggregate
+        | Kind::ServerGroup
+        | Kind::SchedulingPolicy => {}
     }
     remove(fields, kind.output_only());
     Ok(())
@@ -103,6 +107,15 @@ fn vm(fields: &mut Map<String, Value>) -> Result<(), Invalid> {
     }
     if let Some(boot) = fields.get_mut("boot") {
         boot_source(boot);
+    }
+    let nics = fields.get_mut("nics").and_then(Value::as_array_mut);
+    for nic in nics.into_iter().flatten().filter_map(Value::as_object_mut) {
+        remove(nic, &["network_link"]);
+        // A VM has a copy of its network; it is declared by its name.
+        let copy = nic.get("network").and_then(Value::as_object);
+        if let Some(name) = copy.map(|network| network.get("name").cloned()) {
+            nic.insert("network".to_owned(), name.unwrap_or_default());
+        }
     }
     let disks = fields.get_mut("disks").and_then(Value::as_array_mut);
     if let Some(disks) = disks {

@@ -41,6 +41,12 @@ name: nic
 any_of: [{vendor_id: \"8086\", kind: virtual}]
 policy: required
 ";
+const NETWORK: &str = "
+kind: Network
+name: front
+physical_network: physnet1
+vlan: 120
+";
 const AGGREGATE: &str = "
 kind: Aggregate
 name: east
@@ -65,14 +71,14 @@ boot: {kernel: {kernel: vmlinuz, cmdline: console=ttyS0}}
 disks:
 - image: debian-12
   size_gib: 4
-nics: [{bridge: br0}]
+nics: [{bridge: br0}, {network: front}]
 server_group: web
 labels: {app: web}
 restart_policy: {on_crash: restart}
 ";
 
-fn all() -> [&'static str; 6] {
-    [VM, POLICY, GROUP, AGGREGATE, ALIAS, FLAVOR]
+fn all() -> [&'static str; 7] {
+    [VM, POLICY, GROUP, AGGREGATE, NETWORK, ALIAS, FLAVOR]
 }
 
 fn read(text: &str) -> Result<Vec<Declared>, Usage> {
@@ -132,6 +138,7 @@ fn documents_are_in_the_order_in_which_they_are_carried_out() {
     let create = |kind, name| (kind, name, Action::Create);
     let expected = [
         create(Kind::PciAlias, "nic"),
+        create(Kind::Network, "front"),
         create(Kind::Flavor, "small"),
         create(Kind::Aggregate, "east"),
         create(Kind::ServerGroup, "web"),
@@ -170,10 +177,15 @@ fn what_is_wrong_is_named() {
         ("name: a", "a.yaml, document 1: kind: is missing"),
         (
             "kind: flavor",
-            "kind: must be one of PciAlias, Flavor, Aggregate, ServerGroup, SchedulingPolicy, Vm",
+            "kind: must be one of PciAlias, Network, Flavor, Aggregate, ServerGroup, SchedulingPolicy, Vm",
         ),
         ("kind: [Flavor]", "kind: must be one of"),
-        ("kind: Network\nname: a", "not \"Network\""),
+        ("kind: Router\nname: a", "not \"Router\""),
+        ("kind: Network\nname: a", "physical_network"),
+        (
+            "kind: Network\nname: a\nphysical_network: p\nvlan: 0",
+            "vlan: must be 1 to 4094",
+        ),
         ("kind: Flavor\nvcpus: 1", "Flavor: name: is missing"),
         ("kind: Flavor\nname: 7", "name: must be a text"),
         (
@@ -453,6 +465,18 @@ fn shown() -> Vec<(Value, Existing)> {
         creator: "operator:ann".to_owned(),
         separate_time: Some(time()),
     };
+    let network = wire::Network {
+        name: "networks/front".to_owned(),
+        physical_network: "physnet1".to_owned(),
+        vlan: Some(120),
+        mtu: None,
+        description: "front ends".to_owned(),
+        project: "default".to_owned(),
+        creator: "operator:ann".to_owned(),
+        create_time: Some(time()),
+        vm_count: 1,
+        host_count: 2,
+    };
     let vm = vm_of_api(&flavor, time());
     let domain = |vm: &scheduler::Vm| Vm::try_from(vm.clone()).unwrap();
     let settings = SchedulingPolicy::default();
@@ -465,6 +489,10 @@ fn shown() -> Vec<(Value, Existing)> {
         (
             serde_json::to_value(PciAlias::try_from(alias.clone()).unwrap()).unwrap(),
             of(Resource::PciAlias(alias)),
+        ),
+        (
+            crate::network::value(network.clone()).unwrap(),
+            of(Resource::of_network(network)),
         ),
         (
             serde_json::to_value(Flavor::try_from(flavor.clone()).unwrap()).unwrap(),
@@ -510,11 +538,23 @@ fn vm_of_api(flavor: &wire::Flavor, time: prost_types::Timestamp) -> scheduler::
             source: Some(wire::boot_source::Source::Kernel(kernel)),
         }),
         disks: vec![disk("debian-12@0123456789ab"), seed],
-        nics: vec![wire::Nic {
-            bridge: "br0".to_owned(),
-            mac: "52:54:00:00:00:01".to_owned(),
-            ..wire::Nic::default()
-        }],
+        nics: vec![
+            wire::Nic {
+                bridge: "br0".to_owned(),
+                mac: "52:54:00:00:00:01".to_owned(),
+                ..wire::Nic::default()
+            },
+            wire::Nic {
+                mac: "52:54:00:00:00:02".to_owned(),
+                network: "networks/front".to_owned(),
+                network_link: Some(wire::NetworkLink {
+                    physical_network: "physnet1".to_owned(),
+                    vlan: Some(120),
+                    mtu: None,
+                }),
+                ..wire::Nic::default()
+            },
+        ],
         image_properties: [("hw_cpu_policy".to_owned(), "dedicated".to_owned())].into(),
         server_group: "serverGroups/web".to_owned(),
         availability_zone: "east".to_owned(),
@@ -593,7 +633,7 @@ fn what_is_left_open_is_no_difference() {
     let (mut value, existing) = shown().pop().unwrap();
     let spec = &mut value["vm"]["spec"];
     spec["disks"] = json!([{"image": "debian-12", "size_gib": 2}]);
-    spec["nics"] = json!([{"bridge": "br0"}]);
+    spec["nics"] = json!([{"bridge": "br0"}, {"network": "front"}]);
     spec["boot"]["Kernel"]["kernel"] = json!("vmlinuz");
     spec["image_properties"] = json!({});
     spec["flavor"] = json!("small");
@@ -637,6 +677,13 @@ fn each_difference_is_a_change_or_an_obstacle() {
             "legacy",
             "policy",
             Some("berth pci-alias delete nic"),
+        ),
+        (
+            NETWORK,
+            "vlan: 120",
+            "vlan: 121",
+            "vlan",
+            Some("berth network delete front"),
         ),
         (
             GROUP,
@@ -761,7 +808,10 @@ fn what_a_vm_names_has_to_be_there() {
     };
     let obstacle = entry(vec![vm()], &world).obstacle.unwrap();
     assert!(obstacle.message.contains("ServerGroup web"), "{obstacle:?}");
-    assert_eq!(entry(vec![vm(), one(GROUP)], &world).obstacle, None);
+    let obstacle = entry(vec![vm(), one(GROUP)], &world).obstacle.unwrap();
+    assert!(obstacle.message.contains("Network front"), "{obstacle:?}");
+    let all = vec![vm(), one(GROUP), one(NETWORK)];
+    assert_eq!(entry(all, &world).obstacle, None);
 }
 
 /// Goal: what a hint names helps. Method: differences of which one command makes only a part, or none.
@@ -793,8 +843,8 @@ fn a_hint_is_for_all_that_differs() {
         ),
         (
             VM,
-            "br0}]\nserver_group: web",
-            "br1}]",
+            "br0}, {network: front}]\nserver_group: web",
+            "br1}, {network: front}]",
             None,
             "berth vm delete web-1",
         ),

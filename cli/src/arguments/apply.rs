@@ -10,7 +10,8 @@ use clap::Args;
 #[command(after_help = "\
 A file has documents of YAML, or JSON, with one resource each: what its `show`
 prints with -o yaml, and a line with its kind, which is Flavor, PciAlias,
-Aggregate, ServerGroup, SchedulingPolicy or Vm. docs/apply.md has examples.
+Network, Aggregate, ServerGroup, SchedulingPolicy or Vm. docs/apply.md has
+examples.
 
 Example: what differs; make it so; delete VMs that are not declared any more:
   berth apply -f web.yaml --dry-run

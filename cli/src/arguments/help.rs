@@ -23,6 +23,7 @@ const GROUPS: &[(&str, &[&str])] = &[
             "vm",
             "flavor",
             "image",
+            "network",
             "server-group",
             "pci-alias",
             "migration",

@@ -9,8 +9,8 @@
 use std::any::TypeId;
 
 use berth_domain::name::{
-    AggregateName, FlavorName, HostName, ImageName, PciAliasName, PmemName, RegionName,
-    ServerGroupName, ServiceName, VmName, ZoneName,
+    AggregateName, FlavorName, HostName, ImageName, NetworkName, PciAliasName, PhysicalNetworkName,
+    PmemName, RegionName, ServerGroupName, ServiceName, VmName, ZoneName,
 };
 use berth_domain::resource::ResourceClass;
 use berth_proto::client;
@@ -39,6 +39,17 @@ const RULES: &[(&str, Rule)] = &[
     ("HOST:PORT", address),
     // Its id, or the name of a VM.
     ("MIGRATION", |text| name(text, "migrations/", VmName::new)),
+    ("NETWORK", |text| name(text, "networks/", NetworkName::new)),
+    ("NETWORK[=MAC]", |text| {
+        name(
+            text.split('=').next().unwrap_or(text),
+            "networks/",
+            NetworkName::new,
+        )
+    }),
+    ("PHYSICAL_NETWORK", |text| {
+        name(text, "", PhysicalNetworkName::new)
+    }),
     ("NAMESPACE", |text| name(text, "", PmemName::new)),
     ("OPERATION", |text| name(text, "operations/", id)),
     ("REGION", |text| name(text, "", RegionName::new)),

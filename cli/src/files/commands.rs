@@ -9,8 +9,8 @@ use berth_domain::refusal::{Code, Refusal};
 
 use crate::arguments::{
     Aggregate, Audit, AvailabilityZone, Class, Cluster, ClusterRecovery, Command, Cpu, Flavor,
-    Host, HostPmem, Image, LogLevel, Migration, Operation, PciAlias, Placement, Policy, Provider,
-    ServerGroup, Trait, Upgrade, Vm, Volume,
+    Host, HostPmem, Image, LogLevel, Migration, Network, Operation, PciAlias, Placement, Policy,
+    Provider, ServerGroup, Trait, Upgrade, Vm, Volume,
 };
 
 use crate::arguments::Global;
@@ -112,6 +112,8 @@ fn verdict(command: &Command) -> Verdict {
         Command::Flavor(Flavor::Create { .. } | Flavor::Delete { .. }) => Changes,
         Command::Image(Image::List | Image::Show { .. }) => Reads,
         Command::Image(Image::Add(_) | Image::Copy { .. } | Image::Remove { .. }) => Changes,
+        Command::Network(Network::List | Network::Show { .. }) => Reads,
+        Command::Network(Network::Create(_) | Network::Delete { .. }) => Changes,
         Command::PciAlias(PciAlias::List | PciAlias::Show { .. }) => Reads,
         Command::PciAlias(PciAlias::Create { .. } | PciAlias::Delete { .. }) => Changes,
         Command::Vm(verb) => vm(verb),

@@ -10,7 +10,8 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 /// Fields that a record leaves out where they hold nothing.
-const OMITTED: [&str; 19] = [
+const OMITTED: [&str; 23] = [
+    "bridge",
     "change",
     "cordoned_by",
     "cpu",
@@ -19,6 +20,8 @@ const OMITTED: [&str; 19] = [
     "hints",
     "image_properties",
     "labels",
+    "mtu",
+    "network",
     "pci_aliases",
     "planned",
     "pmem",
@@ -29,6 +32,7 @@ const OMITTED: [&str; 19] = [
     "restarts",
     "seed",
     "separated_at",
+    "vlan",
     "volumes",
 ];
 

@@ -122,6 +122,14 @@ impl Host {
         self
     }
 
+    /// Returns the same host with a bridge to a physical network.
+    #[must_use]
+    pub fn with_network(mut self, physical: &str, bridge: &str) -> Self {
+        let table = format!("\n[[physical_networks]]\nname = {physical:?}\nbridge = {bridge:?}\n");
+        self.config_more.push_str(&table);
+        self
+    }
+
     /// Returns the same host with these PCI functions and these rules about them.
     #[must_use]
     pub fn with_pci(mut self, functions: &str, rules: &str) -> Self {

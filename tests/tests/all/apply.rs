@@ -33,6 +33,11 @@ name: small
 vcpus: 1
 memory_mib: 64
 ---
+kind: Network
+name: front
+physical_network: physnet1
+vlan: 120
+---
 kind: PciAlias
 name: nic
 any_of:
@@ -53,7 +58,7 @@ kind: Vm
 name: web-2
 flavor: small
 boot: {kernel: {kernel: vmlinuz}}
-nics: [{bridge: br0}]
+nics: [{bridge: br0}, {network: front}]
 labels: {app: web}
 restart_policy: {on_crash: restart}
 ";
@@ -62,8 +67,8 @@ fn cluster() -> Cluster {
     let mut cluster = Cluster::builder(PROGRAMS)
         .schedulers(1)
         .conductors(1)
-        .host(Host::new("h1"))
-        .host(Host::new("h2"))
+        .host(Host::new("h1").with_network("physnet1", "br1"))
+        .host(Host::new("h2").with_network("physnet1", "br2"))
         .start();
     cluster.wait();
     cluster
@@ -132,7 +137,7 @@ fn what_is_declared_is_made_once_and_kept() {
 
     let dry = [&apply[..], &["--dry-run"]].concat();
     let planned = cluster.berth(&dry).json_with(4).expect("a plan");
-    let expected = ["nic", "small", "east", "web", "", "web-1", "web-2"];
+    let expected = ["nic", "front", "small", "east", "web", "", "web-1", "web-2"];
     let expected: Vec<String> = expected
         .iter()
         .map(|name| match *name {
@@ -191,6 +196,7 @@ fn shown_is_accepted(cluster: &Cluster) {
     for (kind, words) in [
         ("Flavor", &["flavor", "show", "small"][..]),
         ("PciAlias", &["pci-alias", "show", "nic"]),
+        ("Network", &["network", "show", "front"]),
         ("Aggregate", &["aggregate", "show", "east"]),
         ("ServerGroup", &["server-group", "show", "web"]),
         ("SchedulingPolicy", &["policy", "show"]),
@@ -252,7 +258,7 @@ fn drift(cluster: &Cluster, apply: &[&str]) {
         assert!(table.stdout.contains(part), "{part}: {table:#?}");
     }
     let applied = cluster.json(apply);
-    assert_eq!(applied["summary"], json!({"change": 4, "unchanged": 3}));
+    assert_eq!(applied["summary"], json!({"change": 4, "unchanged": 4}));
     let now = vm(cluster, "web-1");
     assert_eq!(now["labels"], json!({"app": "web", "tier": "front"}));
     assert_eq!(now["description"], "the first one");
@@ -288,7 +294,7 @@ fn a_run_that_failed_goes_on_where_it_ended() {
     let fixed = fs::read_to_string(&path).expect("a file");
     fs::write(&path, fixed.replace("flavor: huge", "flavor: small")).expect("a file");
     let applied = cluster.json(&apply);
-    assert_eq!(applied["summary"], json!({"create": 1, "unchanged": 8}));
+    assert_eq!(applied["summary"], json!({"create": 1, "unchanged": 9}));
     is_as_declared(&cluster, &["-f", &path]);
     prune(&cluster, &path);
 }
@@ -311,7 +317,7 @@ fn prune(cluster: &Cluster, path: &str) {
 
     let planned = cluster.berth(&[&prune[..], &["--dry-run"]].concat());
     let planned = planned.json_with(4).expect("a plan");
-    assert_eq!(planned["summary"], json!({"delete": 1, "unchanged": 8}));
+    assert_eq!(planned["summary"], json!({"delete": 1, "unchanged": 9}));
     let _ = cluster.berth(&prune).refused(1).saying(&["give --yes"]);
     cluster.run(&["vm", "set", "web-0", "--protect"]);
     let _ = cluster.berth(&confirmed).refused(1).saying(&[
@@ -321,9 +327,9 @@ fn prune(cluster: &Cluster, path: &str) {
     assert_eq!(names_of_vms(cluster), ["other", "web-0", "web-1", "web-2"]);
     cluster.run(&["vm", "set", "web-0", "--unprotect"]);
     let applied = cluster.json(&confirmed);
-    assert_eq!(applied["summary"], json!({"delete": 1, "unchanged": 8}));
+    assert_eq!(applied["summary"], json!({"delete": 1, "unchanged": 9}));
     assert_eq!(names_of_vms(cluster), ["other", "web-1", "web-2"]);
-    assert_eq!(cluster.json(&confirmed)["summary"], json!({"unchanged": 8}));
+    assert_eq!(cluster.json(&confirmed)["summary"], json!({"unchanged": 9}));
 
     // Files without such a VM delete none by accident, be they empty or of another label.
     let empty = file(cluster, "empty.yaml", "# nothing\n");

@@ -240,6 +240,7 @@ fn benign_text(message: &str, field: &str, round: usize) -> String {
         ("Flavor", "name") => "flavors/x",
         ("PciAlias", "name") => "pciAliases/x",
         ("Image", "name") => "images/x",
+        ("Network", "name") | (_, "network") => "networks/x",
         ("Image", "copies") => "hosts/x",
         ("Image", "file_name") => "x@3f6c1d2e7b1a",
         ("Aggregate", "name") => "aggregates/x",
