@@ -27,6 +27,7 @@ mod images;
 mod learnt_schedulers;
 mod log_level;
 mod metrics;
+mod networks;
 mod offline;
 mod page;
 mod placement_cli;
