@@ -6,6 +6,7 @@
 
 mod format;
 mod record;
+mod url;
 
 use std::collections::BTreeMap;
 
@@ -16,6 +17,7 @@ pub use record::{
     COPIES_MAX, IMAGE_BYTES_MAX, IMAGES_MAX, Image, ImageContent, ImageFile, NoImageFile, NoSha256,
     Sha256, not_found,
 };
+pub use url::{ImageDownload, ImageUrl, InvalidUrl, Scheme, URL_LENGTH_MAX};
 
 /// The most properties of an image.
 pub const PROPERTIES_MAX: usize = 256;

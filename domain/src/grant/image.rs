@@ -2,10 +2,13 @@
 //!
 //! It says what is in the image, so that an agent checks what it receives against what the cluster has
 //! recorded, and not against what a conductor claims. It names no host: an image may be on any.
+//!
+//! Invariant: a download is in the grant, and nowhere else in the call, so that an agent connects to no other
+//! URL than the scheduler signed, and takes no download for an upload or the other way round.
 
 use super::{LIFETIME_MS, Times, Words};
 use crate::id::{ClusterId, TimeMs};
-use crate::image::{DiskFormat, Image, ImageContent, ImageFile};
+use crate::image::{DiskFormat, Image, ImageContent, ImageDownload, ImageFile};
 use crate::name::ServiceName;
 use crate::refusal::Refusal;
 
@@ -25,6 +28,8 @@ pub struct ImageGrant {
     pub format: DiskFormat,
     /// What is in it; absent of an image that is being added, for the one agent that takes it.
     pub content: Option<ImageContent>,
+    /// What the agent is to download; absent where the image comes in another way.
+    pub download: Option<ImageDownload>,
     /// The conductor.
     pub conductor: ServiceName,
     /// When it was made.
@@ -52,12 +57,19 @@ impl ImageGrant {
 
     /// Returns a grant that is made now.
     #[must_use]
-    pub fn new(cluster: ClusterId, image: &Image, conductor: ServiceName, now: TimeMs) -> Self {
+    pub fn new(
+        cluster: ClusterId,
+        image: &Image,
+        download: Option<ImageDownload>,
+        conductor: ServiceName,
+        now: TimeMs,
+    ) -> Self {
         Self {
             cluster,
             file: image.file(),
             format: image.format,
             content: image.content,
+            download,
             conductor,
             issued_at: now,
             expires_at: TimeMs(now.0.saturating_add(LIFETIME_MS)),
@@ -102,6 +114,7 @@ mod tests {
             file: ImageFile::new(ImageName::new("debian").unwrap(), ImageUid(uuid(2))),
             format: DiskFormat::Qcow2,
             content: None,
+            download: None,
             conductor: ServiceName::new("conductor-1").unwrap(),
             issued_at: at,
             expires_at: TimeMs(at.0 + LIFETIME_MS),

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use berth_domain::image::{
-    COPIES_MAX, IMAGE_BYTES_MAX, Image, ImageContent, ImageFile, ImageProperties, PROPERTIES_MAX,
-    PROPERTY_LENGTH_MAX, Sha256,
+    COPIES_MAX, IMAGE_BYTES_MAX, Image, ImageContent, ImageDownload, ImageFile, ImageProperties,
+    ImageUrl, PROPERTIES_MAX, PROPERTY_LENGTH_MAX, Sha256,
 };
 use berth_domain::name::HostName;
 
@@ -96,6 +96,29 @@ impl TryFrom<types::ImageContent> for ImageContent {
     }
 }
 
+impl From<&ImageDownload> for types::ImageDownload {
+    fn from(download: &ImageDownload) -> Self {
+        let sha256 = download.sha256.map(|sum| sum.0.to_vec().into());
+        Self {
+            url: download.url.as_str().to_owned(),
+            sha256: sha256.unwrap_or_default(),
+        }
+    }
+}
+
+impl TryFrom<types::ImageDownload> for ImageDownload {
+    type Error = Invalid;
+
+    fn try_from(wire: types::ImageDownload) -> Result<Self, Invalid> {
+        // The error does not repeat the URL, which may have what gives access.
+        let url = wire.url.parse::<ImageUrl>();
+        Ok(Self {
+            url: url.map_err(|why| Invalid::new("url", why.to_string()))?,
+            sha256: read_optional_sha256(&wire.sha256, "sha256")?,
+        })
+    }
+}
+
 /// Reads the properties of an image.
 ///
 /// # Errors
@@ -140,4 +163,35 @@ pub fn read_optional_sha256(wire: &[u8], field: &str) -> Result<Option<Sha256>, 
 pub fn read_file(wire: &str, field: &str) -> Result<ImageFile, Invalid> {
     wire.parse()
         .map_err(|rule| Invalid::new(field, format!("{rule}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a download is read as it was written, and one that is refused is not repeated.
+    #[test]
+    fn downloads_are_read_as_they_were_written() {
+        for sha256 in [None, Some(Sha256([7; 32]))] {
+            let url = "https://a.example/x?token=y".parse().unwrap();
+            let download = ImageDownload { url, sha256 };
+            assert_eq!(
+                types::ImageDownload::from(&download).try_into(),
+                Ok(download)
+            );
+        }
+        for (url, sum, field) in [
+            ("https://user:secret@a/x", 0, "url"),
+            ("file:///secret", 0, "url"),
+            ("https://a/secret", 31, "sha256"),
+        ] {
+            let wire = types::ImageDownload {
+                url: url.to_owned(),
+                sha256: vec![1; sum].into(),
+            };
+            let error = ImageDownload::try_from(wire).unwrap_err();
+            assert_eq!(error.path, field, "{error}");
+            assert!(!error.to_string().contains("secret"), "{error}");
+        }
+    }
 }

@@ -7,7 +7,7 @@
 
 use berth_domain::grant::{ConsoleGrant, Grant, GrantKey, GrantSeed, ImageGrant, LIFETIME_MS};
 use berth_domain::id::{TimeMs, VmUid};
-use berth_domain::image::Image;
+use berth_domain::image::{Image, ImageDownload};
 use berth_domain::name::ServiceName;
 use berth_domain::operation::Operation;
 use berth_domain::version::ServiceVersion;
@@ -69,15 +69,17 @@ pub(crate) fn signed_console(
     Some(signed_with(&key, ConsoleGrant::PREFIX, grant))
 }
 
-/// Returns the signed grant to have agents take, fetch and send an image; nothing where there is no key.
+/// Returns the signed grant to have agents take, download, fetch and send an image; nothing where there is no
+/// key.
 pub(crate) fn signed_image(
     state: &State,
     image: &Image,
+    download: Option<ImageDownload>,
     conductor: &ServiceName,
     now: TimeMs,
 ) -> Option<v1::SignedGrant> {
     let key = signing_key(state, now)?;
-    let grant = ImageGrant::new(state.cluster()?, image, conductor.clone(), now);
+    let grant = ImageGrant::new(state.cluster()?, image, download, conductor.clone(), now);
     let grant = v1::ImageGrant::from(&grant).encode_to_vec();
     Some(signed_with(&key, ImageGrant::PREFIX, grant))
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use berth_domain::host::Liveness;
 use berth_domain::id::ImageUid;
-use berth_domain::image::{self, Image, ImageFile};
+use berth_domain::image::{self, Image, ImageDownload, ImageFile};
 use berth_domain::name::{ImageName, ServiceName};
 use berth_domain::ownership::Ownership;
 use berth_proto::convert::image::{read_file, read_properties};
@@ -166,6 +166,7 @@ impl ImageService for ImageApi {
     ) -> Result<Response<v1::GrantImageResponse>, Status> {
         let wire = request.into_inner();
         let conductor: ServiceName = field::name(&wire.conductor, "conductor")?;
+        let download: Option<ImageDownload> = field::optional(wire.download, "download")?;
         let state = self.0.state(0).await?;
         let image = match wire.file_name.is_empty() {
             true => known(&state, &field::name(&wire.name, "name")?)?,
@@ -180,7 +181,7 @@ impl ImageService for ImageApi {
         };
         Ok(Response::new(v1::GrantImageResponse {
             image: Some(counted(image)),
-            grant: grants::signed_image(&state, image, &conductor, state.time()),
+            grant: grants::signed_image(&state, image, download, &conductor, state.time()),
             sources: sources(&state, image),
         }))
     }

@@ -24,6 +24,7 @@ fn fetch(directory: &TempDir, number: u128, address: &str) -> Fetch {
             file: ImageFile::new("data".parse().unwrap(), uid),
             format: DiskFormat::Raw,
             content: Some(content),
+            download: None,
             conductor: "c1".parse().unwrap(),
             issued_at: TimeMs(0),
             expires_at: TimeMs(0),
