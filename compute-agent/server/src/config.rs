@@ -3,6 +3,7 @@
 //! Invariant: unknown keys are refused, and all faults are reported at once. The sample under
 //! `deploy/` holds every key with its default.
 
+pub mod images;
 pub mod networks;
 pub mod volumes;
 
@@ -24,6 +25,7 @@ use berth_process::{KeyLocations, Keys, Log, Traces};
 use serde::Deserialize;
 
 use crate::migration_tls::Migration;
+use images::Settings as ImageSettings;
 use networks::PhysicalNetwork;
 use volumes::{Manager, Settings as VolumeSettings};
 
@@ -226,6 +228,8 @@ pub struct Config {
     pub signals_interval_ms: u64,
     /// How long the file of an image is kept that the cluster does not have any more; 0: for good.
     pub image_retention_ms: u64,
+    /// Which images it downloads.
+    pub images: ImageSettings,
     /// The namespaces of persistent memory that are for guests, `LABEL:NAME[|NAME…][,LABEL:…]`.
     pub pmem_namespaces: String,
     /// The programs that find and erase them.
@@ -277,6 +281,7 @@ impl Default for Config {
             compare_interval_ms: 10_000,
             signals_interval_ms: 10_000,
             image_retention_ms: 3_600_000,
+            images: ImageSettings::default(),
             pmem_namespaces: String::new(),
             pmem: PmemPrograms::default(),
             root: "/".into(),
@@ -344,6 +349,7 @@ impl Config {
         self.check_driver(&mut faults);
         self.volumes.validate(&mut faults);
         networks::check(&self.physical_networks, &mut faults);
+        self.images.validate(&mut faults);
         for (index, rule) in self.pci.iter().enumerate() {
             let wrong = rule.faults().into_iter();
             faults.extend(wrong.map(|what| format!("pci.device_spec[{index}] {what}")));
@@ -496,6 +502,7 @@ impl Config {
         keys.table("migration", |keys| self.migration.read(keys));
         keys.table("sim", |keys| self.sim.read(keys));
         keys.table("watchdog", |keys| self.watchdog.read(keys));
+        keys.table("images", |keys| self.images.read(keys));
         keys.table("volumes", |keys| self.volumes.read(keys));
         keys.table("pci", |keys| {
             keys.tables("device_spec", |keys| self.pci.push(read_rule(keys)));

@@ -25,9 +25,9 @@ fn the_sample_holds_every_default() {
     let (_, faults) = configuration::parse(
         Config::default(),
         "x = 1\n[libvirt]\nx = 1\n[sim]\nx = 1\n[pci]\nx = 1\n[pmem]\nx = 1\n[watchdog]\nx = 1\n\
-         [volumes]\nx = 1\n[tls]\nx = 1\n[migration]\nx = 1",
+         [volumes]\nx = 1\n[tls]\nx = 1\n[migration]\nx = 1\n[images]\nx = 1",
     );
-    assert_eq!(faults.len(), 9, "{faults:?}");
+    assert_eq!(faults.len(), 10, "{faults:?}");
     for fault in faults {
         for key in fault.rsplit_once("are ").unwrap().1.split(", ") {
             let begins = [format!("{key} ="), format!("[{key}]")];
