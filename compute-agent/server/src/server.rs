@@ -31,6 +31,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use uuid::Uuid;
 
+use crate::config::images::Settings;
 use crate::config::networks::mappings;
 use crate::config::{Config, DriverKind, Valid};
 use crate::console::Consoles;
@@ -87,6 +88,7 @@ pub struct ComputeAgent {
     grants: Grants,
     checks: Checks,
     images: Option<ImageStore>,
+    image_settings: Settings,
     image_retention: Duration,
     traces: Traces,
 }
@@ -152,6 +154,7 @@ impl ComputeAgent {
         let interval = Duration::from_millis(config.signals_interval_ms);
         let traces = config.traces.clone();
         let image_retention = Duration::from_millis(config.image_retention_ms);
+        let image_settings = config.images.clone();
         let waking = move || wake(config, &valid, address);
         let woken = tokio::task::spawn_blocking(waking).await;
         let (
@@ -192,6 +195,7 @@ impl ComputeAgent {
             grants,
             checks,
             images,
+            image_settings,
             image_retention,
             traces,
         })
@@ -329,6 +333,7 @@ impl ComputeAgent {
         let images = Images::new(
             self.facts.clone(),
             self.images,
+            self.image_settings,
             self.grants.clone(),
             scheduler.dialer().clone(),
             stopping.clone(),

@@ -19,9 +19,10 @@ use berth_proto::agent::v1::{
     AttachConsoleResponse, CheckCanLiveMigrateDestinationRequest,
     CheckCanLiveMigrateDestinationResponse, CheckCanLiveMigrateSourceRequest,
     CheckCanLiveMigrateSourceResponse, CheckHostRequest, CheckHostResponse, CopyDiskRequest,
-    CopyDiskResponse, DestroyVmRequest, DestroyVmResponse, Domain, DropDisksRequest,
-    DropDisksResponse, DropImageRequest, DropImageResponse, FetchDisksRequest, FetchDisksResponse,
-    FetchImageRequest, FetchImageResponse, FitLiveMigrationRequest, FitLiveMigrationResponse,
+    CopyDiskResponse, DestroyVmRequest, DestroyVmResponse, Domain, DownloadImageRequest,
+    DownloadImageResponse, DropDisksRequest, DropDisksResponse, DropImageRequest,
+    DropImageResponse, FetchDisksRequest, FetchDisksResponse, FetchImageRequest,
+    FetchImageResponse, FitLiveMigrationRequest, FitLiveMigrationResponse,
     ForceCompleteLiveMigrationRequest, ForceCompleteLiveMigrationResponse, GetAgentInfoRequest,
     GetAgentInfoResponse, GetDomainRequest, GetDomainResponse, GetTransferRequest,
     GetTransferResponse, ListDomainsRequest, ListDomainsResponse, LiveMigrationRequest,
@@ -396,6 +397,16 @@ impl ComputeAgentService for AgentApi {
     ) -> Answered<PutImageResponse> {
         self.examine_driver()?;
         Ok(Response::new(self.images.put(request).await?))
+    }
+
+    type DownloadImageStream = ReceiverStream<Result<DownloadImageResponse, Status>>;
+
+    async fn download_image(
+        &self,
+        request: Request<DownloadImageRequest>,
+    ) -> Answered<Self::DownloadImageStream> {
+        self.examine_driver()?;
+        Ok(Response::new(self.images.download(request).await?))
     }
 
     async fn fetch_image(

@@ -72,6 +72,8 @@ pub(super) const TABLE: &[Row] = &[
             // It connects to other hosts: for those who change something, through a conductor.
             ("CheckHost", C),
             ("PutImage", C),
+            // It connects to servers beyond the cluster.
+            ("DownloadImage", C),
             ("FetchImage", C),
             ("ReadImage", A),
         ],

@@ -13,8 +13,9 @@ use prost_types::{FileDescriptorSet, MethodDescriptorProto};
 const HISTORY: &str = "berth.event.v1.EventService/GetHistory";
 
 /// Responses of several messages that end by themselves.
-const FINITE: [&str; 6] = [
+const FINITE: [&str; 7] = [
     HISTORY,
+    "berth.agent.v1.ComputeAgentService/DownloadImage",
     "berth.agent.v1.ComputeAgentService/ReadDisks",
     "berth.agent.v1.ComputeAgentService/ReadImage",
     "berth.cluster.v1.ClusterService/Backup",

@@ -46,7 +46,8 @@ fn reach(method: &str, rig: &Rig, guest: &Guest) -> Option<Reach> {
     let image = "new".to_owned();
     let call = match method {
         "GetAgentInfo" | "ListDomains" | "ReadConsole" | "AttachConsole" | "GetTransfer"
-        | "WaitTransfer" | "CheckHost" | "PutImage" | "FetchImage" | "ReadImage" => {
+        | "WaitTransfer" | "CheckHost" | "PutImage" | "DownloadImage" | "FetchImage"
+        | "ReadImage" => {
             return Some(Reach::Driver);
         }
         "ReadDisks" => return Some(Reach::Read),

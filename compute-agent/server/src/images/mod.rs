@@ -1,14 +1,16 @@
-//! Images of the cluster on this host: taken from conductors, fetched from other hosts, sent to them, and
-//! deleted when the cluster does not have them any more.
+//! Images of the cluster on this host: taken from conductors, downloaded, fetched from other hosts, sent to
+//! them, and deleted when the cluster does not have them any more.
 //!
 //! ```text
 //!   conductor ──PutImage──▶ host ◀──ReadImage── another host, at FetchImage
+//!                            ▲└───HTTP─── the server of a URL, at DownloadImage
 //! ```
 //!
 //! | module | what |
 //! |---|---|
 //! | [`store`] | the files |
 //! | [`receive`] | an image as it comes, wherever it comes from |
+//! | [`download`] | from a URL |
 //! | [`fetch`] | from the agent of another host, once for all who wait for it |
 //! | [`collect`] | files that the cluster does not need any more |
 //!
@@ -16,6 +18,7 @@
 //! a conductor or another agent states.
 
 pub(crate) mod collect;
+mod download;
 mod fetch;
 mod receive;
 mod store;
@@ -34,8 +37,8 @@ use berth_process::access::{self, audit};
 use berth_process::wall_clock_ms;
 use berth_proto::agent::v1::put_image_request::{Open, Request as Put};
 use berth_proto::agent::v1::{
-    FetchImageRequest, FetchImageResponse, PutImageRequest, PutImageResponse, ReadImageRequest,
-    ReadImageResponse,
+    DownloadImageRequest, DownloadImageResponse, FetchImageRequest, FetchImageResponse,
+    PutImageRequest, PutImageResponse, ReadImageRequest, ReadImageResponse,
 };
 use berth_proto::client::Dialer;
 use berth_proto::convert::image::read_optional_sha256;
@@ -51,15 +54,17 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Status, Streaming};
 
+use self::download::Download;
 use self::fetch::{Fetch, ImageFetches, Origin};
 use self::receive::{Incoming, Received};
 use self::store::{Expected, ImagePart, ImageReader, Sum};
+use crate::config::images::Settings;
 use crate::feature;
 use crate::grants::Grants;
 
 pub(crate) use self::store::ImageStore;
 
-/// How many images are taken from conductors at a time.
+/// How many images are taken from conductors, or downloaded, at a time.
 const PUTS_MAX: usize = 4;
 
 /// To how many other agents images are sent at a time.
@@ -78,6 +83,7 @@ pub(crate) struct Images {
     facts: Facts,
     /// None where no directory is configured for them.
     store: Option<ImageStore>,
+    settings: Settings,
     grants: Grants,
     puts: Arc<Semaphore>,
     readers: Arc<Semaphore>,
@@ -89,6 +95,7 @@ impl Images {
     pub(crate) fn new(
         facts: Facts,
         store: Option<ImageStore>,
+        settings: Settings,
         grants: Grants,
         dialer: Dialer,
         stopping: CancellationToken,
@@ -96,6 +103,7 @@ impl Images {
         Self {
             facts,
             store,
+            settings,
             grants,
             puts: Arc::new(Semaphore::new(PUTS_MAX)),
             readers: Arc::new(Semaphore::new(READERS_MAX)),
@@ -125,12 +133,9 @@ impl Images {
             open.grant.as_ref(),
         )?;
         let store = self.store().map_err(|refusal| to_status(&refusal))?.clone();
-        if grant.content.is_some() {
-            let message = format!(
-                "image {} is complete: it is not added again",
-                grant.file.name()
-            );
-            let refusal = Refusal::new(Code::AlreadyExists, "IMAGE_EXISTS", message);
+        incomplete(&grant).map_err(|refusal| to_status(&refusal))?;
+        if grant.download.is_some() {
+            let refusal = grant::invalid("it is for a download");
             return Err(to_status(&refusal));
         }
         let sha256 = read_optional_sha256(&open.sha256, "open.sha256")?;
@@ -155,11 +160,50 @@ impl Images {
                 receive::copy(store, &grant, open.file, sha256, turn, stopping).await
             }
         };
-        let content = taken.map_err(|refusal| to_status(&self.at_host(refusal)))?;
+        let content = taken.map_err(|refusal| to_status(&at_host(&self.facts.host, refusal)))?;
         tracing::info!(image = %grant.file, bytes = content.length_bytes, "an image was taken");
         Ok(PutImageResponse {
             content: Some((&content).into()),
         })
+    }
+
+    /// Downloads an image that is being added.
+    ///
+    /// # Errors
+    ///
+    /// When it is not granted. What fails later is sent as the last message, and nothing is left then.
+    pub(crate) async fn download(
+        &self,
+        request: Request<DownloadImageRequest>,
+    ) -> Result<Messages<DownloadImageResponse>, Status> {
+        feature::gate(&self.facts, Feature::Images)?;
+        let caller = access::caller(request.extensions()).cloned();
+        let conductor = caller.as_deref().map(|caller| caller.name.as_str());
+        let signed = request.into_inner().grant;
+        let caller = caller.as_deref();
+        let grant = self.granted("DownloadImage", caller, conductor, signed.as_ref())?;
+        let store = self.store().map_err(|refusal| to_status(&refusal))?.clone();
+        incomplete(&grant).map_err(|refusal| to_status(&refusal))?;
+        let Some(download) = grant.download.clone() else {
+            // A scheduler of an earlier build does not sign it.
+            let refusal = grant::invalid("it is for no download");
+            return Err(to_status(&refusal.with_hint("upgrade the schedulers")));
+        };
+        let Ok(turn) = self.puts.clone().try_acquire_owned() else {
+            return Err(to_status(&busy(&self.facts.host, "takes", PUTS_MAX)));
+        };
+        let download = Download {
+            host: self.facts.host.clone(),
+            settings: self.settings.clone(),
+            limits: download::LIMITS,
+            store,
+            grant,
+            download,
+            stopping: self.stopping.clone(),
+        };
+        let (sender, receiver) = mpsc::channel(AHEAD_MAX);
+        tokio::spawn(download.serve(turn, sender));
+        Ok(ReceiverStream::new(receiver))
     }
 
     /// Fetches an image from another host, unless it is here.
@@ -190,7 +234,7 @@ impl Images {
             },
         };
         let fetched = self.fetches.fetch(fetch).await;
-        let fetched = fetched.map_err(|refusal| to_status(&self.at_host(refusal)))?;
+        let fetched = fetched.map_err(|refusal| to_status(&at_host(&self.facts.host, refusal)))?;
         Ok(FetchImageResponse { fetched })
     }
 
@@ -244,20 +288,6 @@ impl Images {
         })
     }
 
-    /// Returns a refusal of the files of this host with its name.
-    fn at_host(&self, refusal: Refusal) -> Refusal {
-        if refusal.reason != "IMAGE_STORE_FAILED" {
-            return refusal;
-        }
-        let host = &self.facts.host;
-        let message = format!("host {host} cannot store the image: {}", refusal.message);
-        let hint =
-            format!("look at the image directory of host {host}, or add it at another: --host");
-        Refusal { message, ..refusal }
-            .with("host", host)
-            .with_hint(hint)
-    }
-
     /// Returns what a conductor sends next.
     async fn next(&self, inbound: &mut Streaming<PutImageRequest>) -> Incoming {
         let message = tokio::select! {
@@ -297,6 +327,28 @@ impl Images {
         }
         granted.map_err(|refusal| to_status(&refusal))
     }
+}
+
+/// Returns a refusal of the files of a host with its name.
+fn at_host(host: &HostName, refusal: Refusal) -> Refusal {
+    if refusal.reason != "IMAGE_STORE_FAILED" {
+        return refusal;
+    }
+    let message = format!("host {host} cannot store the image: {}", refusal.message);
+    let hint = format!("look at the image directory of host {host}, or add it at another: --host");
+    Refusal { message, ..refusal }
+        .with("host", host)
+        .with_hint(hint)
+}
+
+/// Refuses to take an image that the cluster has.
+fn incomplete(grant: &ImageGrant) -> Result<(), Refusal> {
+    if grant.content.is_none() {
+        return Ok(());
+    }
+    let image = grant.file.name();
+    let message = format!("image {image} is complete: it is not added again");
+    Err(Refusal::new(Code::AlreadyExists, "IMAGE_EXISTS", message))
 }
 
 /// Returns what is in an image, of which a grant to fetch or to send it says so.
