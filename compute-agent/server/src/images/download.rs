@@ -286,3 +286,6 @@ fn too_large(url: &ImageUrl, max: u64) -> Refusal {
         "raise images.download_mib_max of the agent, or send it: `berth image add NAME --file -`",
     )
 }
+
+#[cfg(test)]
+mod tests;

@@ -105,3 +105,144 @@ fn kind_v6(address: Ipv6Addr) -> Kind {
         [..] => Kind::Ordinary,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(settings: &Settings, address: &str) -> Option<&'static str> {
+        refusal(settings, address.parse().expect("an address"))
+    }
+
+    /// Every kind of address in both families, and whether it is reached: always, where it is allowed, never.
+    const TABLE: &[(&str, &[&str])] = &[
+        (
+            "always",
+            &[
+                "192.0.2.1",
+                "8.8.8.8",
+                "1.0.0.0",
+                "126.255.255.255",
+                "128.0.0.0",
+                "169.253.255.255",
+                "169.255.0.0",
+                "223.255.255.255",
+                "10.0.0.1",
+                "172.16.0.1",
+                "192.168.1.1",
+                "100.64.0.1",
+                "192.0.0.191",
+                "2001:db8::1",
+                "2606:4700::1",
+                "fd00::1",
+                "fc00::1",
+                "fe7f::1",
+                "::ffff:192.0.2.1",
+                "::ffff:10.0.0.1",
+                "64:ff9b::192.0.2.1",
+                "2002:c000:201::1",
+                "2001:1::1",
+            ],
+        ),
+        (
+            "where allowed",
+            &[
+                "127.0.0.1",
+                "127.0.0.0",
+                "127.255.255.255",
+                "169.254.169.254",
+                "169.254.0.0",
+                "169.254.255.255",
+                "100.100.100.200",
+                "168.63.129.16",
+                "192.0.0.192",
+                "::1",
+                "fe80::1",
+                "febf::1",
+                "fec0::1",
+                "feff::1",
+                "fd00:ec2::254",
+                "fd20:ce::254",
+                "::ffff:127.0.0.1",
+                "::ffff:169.254.169.254",
+                "::127.0.0.1",
+                "::ffff:0:127.0.0.1",
+                "64:ff9b::127.0.0.1",
+                "64:ff9b::a9fe:a9fe",
+                "2002:7f00:1::",
+                "2002:a9fe:a9fe::1",
+                "64:ff9b:1::7f00:1",
+                "2001::1",
+                "::ffff:100.100.100.200",
+            ],
+        ),
+        (
+            "never",
+            &[
+                "0.0.0.0",
+                "0.1.2.3",
+                "224.0.0.1",
+                "239.255.255.255",
+                "240.0.0.1",
+                "255.255.255.255",
+                "::",
+                "ff02::1",
+                "ffff::1",
+                "::ffff:0.0.0.0",
+                "::ffff:224.0.0.1",
+                "::ffff:255.255.255.255",
+                "64:ff9b::0.0.0.0",
+                "2002::1",
+                "2002:e000:1::",
+                "::0.0.0.2",
+            ],
+        ),
+    ];
+
+    #[test]
+    fn every_kind_of_address_is_known() {
+        let all = |name: &str| name.parse().expect("a range");
+        let plain = Settings::default();
+        let allowing = Settings {
+            allow_addresses: vec![all("0.0.0.0/0"), all("::/0")],
+            ..Settings::default()
+        };
+        let refusing = Settings {
+            refuse_addresses: vec![all("0.0.0.0/0"), all("::/0")],
+            ..allowing.clone()
+        };
+        for (when, addresses) in TABLE {
+            for address in *addresses {
+                let is_reached = check(&plain, address).is_none();
+                assert_eq!(is_reached, *when == "always", "{address}");
+                let is_reached = check(&allowing, address).is_none();
+                assert_eq!(is_reached, *when != "never", "{address}");
+                assert!(check(&refusing, address).is_some(), "{address}");
+            }
+        }
+    }
+
+    /// Goal: what is configured for an address holds for every form of it.
+    #[test]
+    fn the_configuration_means_addresses_in_every_form() {
+        let range = |text: &str| vec![text.parse().expect("a range")];
+        let settings = Settings {
+            allow_addresses: range("127.0.0.1"),
+            refuse_addresses: range("10.0.0.0/8"),
+            ..Settings::default()
+        };
+        for (address, is_reached) in [
+            ("127.0.0.1", true),
+            ("::ffff:127.0.0.1", true),
+            ("127.0.0.2", false),
+            ("::ffff:127.0.0.2", false),
+            ("::1", false),
+            ("10.1.2.3", false),
+            ("::ffff:10.1.2.3", false),
+            ("64:ff9b::10.1.2.3", false),
+            ("11.1.2.3", true),
+        ] {
+            assert_eq!(check(&settings, address).is_none(), is_reached, "{address}");
+        }
+    }
+}

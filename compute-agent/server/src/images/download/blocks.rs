@@ -39,3 +39,30 @@ impl Blocks {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: the parts are the bytes, with the same holes however they are divided.
+    #[test]
+    fn the_parts_are_the_bytes() {
+        let mut bytes = vec![1; BLOCK_BYTES + 5];
+        bytes.resize(4 * BLOCK_BYTES, 0);
+        bytes.extend_from_slice(&[0, 0, 7]);
+        for step in [1000, BLOCK_BYTES, bytes.len()] {
+            let mut blocks = Blocks::default();
+            let mut parts: Vec<_> = bytes.chunks(step).flat_map(|c| blocks.add(c)).collect();
+            parts.extend(blocks.rest());
+            assert_eq!(blocks.rest(), None);
+            let zeros = |part: &ImagePart| matches!(part, ImagePart::Zeros(_));
+            let holes: Vec<bool> = parts.iter().map(zeros).collect();
+            assert_eq!(holes, [false, false, true, true, false], "{step}");
+            let whole = parts.into_iter().flat_map(|part| match part {
+                ImagePart::Data(bytes) => bytes,
+                ImagePart::Zeros(count) => vec![0; usize::try_from(count).unwrap()],
+            });
+            assert_eq!(whole.collect::<Vec<_>>(), bytes, "{step}");
+        }
+    }
+}
