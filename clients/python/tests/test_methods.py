@@ -21,7 +21,8 @@ UNKEYED = {
     "ClusterService/AddMember", "ClusterService/CreatePageLogin", "ClusterService/JoinCluster",
     "ClusterService/PromoteMember", "ClusterService/RemoveMember",
     "ClusterService/TransferLeadership", "ClusterService/UpdateMember",
-    "ConductorService/CopyImage", "HostService/ReportErasures", "HostService/ReportGuests", "HostService/ReportHost",
+    "ConductorService/CopyImage", "ConductorService/DownloadImage", "HostService/ReportErasures",
+    "HostService/ReportGuests", "HostService/ReportHost",
     "ImageService/GrantImage", "LogService/ResetLogLevel", "LogService/SetLogLevel", "MoveService/MoveDrained",
     "MoveService/RecordDrained", "VolumeService/ReportVolumes",
 }

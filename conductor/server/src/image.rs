@@ -3,6 +3,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`add`] | from a user to its first host |
+//! | [`download`] | from a URL to its first host |
 //! | [`copy`] | to hosts that a user names |
 //! | [`ensure`] | to the host of a call that needs it |
 //!
@@ -11,6 +12,7 @@
 
 mod add;
 mod copy;
+mod download;
 mod ensure;
 
 use std::time::Duration;
@@ -33,6 +35,7 @@ use crate::scheduler::images::{GrantedImage, Which};
 
 pub(crate) use add::add;
 pub(crate) use copy::{Copies, copy};
+pub(crate) use download::{Downloading, download};
 pub(crate) use ensure::{ensure, needs};
 
 /// How long the fetching of an image may take.

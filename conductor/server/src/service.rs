@@ -15,13 +15,14 @@ use berth_proto::conductor::v1::{
     AbortMigrationRequest, AbortMigrationResponse, AddImageRequest, AddImageResponse,
     AttachConsoleRequest, CheckHostsRequest, CheckHostsResponse, ConfirmResizeRequest,
     ConfirmResizeResponse, CopyImageRequest, CreateVmRequest, CreateVmResponse, DeleteVmRequest,
-    DeleteVmResponse, DrainHostRequest, EvacuateVmRequest, EvacuateVmResponse, FenceHostRequest,
-    FenceHostResponse, ForceCompleteMigrationRequest, ForceCompleteMigrationResponse,
-    GetServiceInfoRequest, GetServiceInfoResponse, MigrateVmRequest, MigrateVmResponse,
-    ReadConsoleRequest, RebootVmRequest, RebootVmResponse, RebuildVmRequest, RebuildVmResponse,
-    ResizeVmRequest, ResizeVmResponse, RevertResizeRequest, RevertResizeResponse, ShelveVmRequest,
-    ShelveVmResponse, SnapshotVmRequest, SnapshotVmResponse, StartVmRequest, StartVmResponse,
-    StopVmRequest, StopVmResponse, UnshelveVmRequest, UnshelveVmResponse, WatchMigrationRequest,
+    DeleteVmResponse, DownloadImageRequest, DrainHostRequest, EvacuateVmRequest,
+    EvacuateVmResponse, FenceHostRequest, FenceHostResponse, ForceCompleteMigrationRequest,
+    ForceCompleteMigrationResponse, GetServiceInfoRequest, GetServiceInfoResponse,
+    MigrateVmRequest, MigrateVmResponse, ReadConsoleRequest, RebootVmRequest, RebootVmResponse,
+    RebuildVmRequest, RebuildVmResponse, ResizeVmRequest, ResizeVmResponse, RevertResizeRequest,
+    RevertResizeResponse, ShelveVmRequest, ShelveVmResponse, SnapshotVmRequest, SnapshotVmResponse,
+    StartVmRequest, StartVmResponse, StopVmRequest, StopVmResponse, UnshelveVmRequest,
+    UnshelveVmResponse, WatchMigrationRequest,
 };
 use berth_proto::convert::{ResourceName as _, field};
 use berth_proto::scheduler::v1::{
@@ -36,7 +37,7 @@ use tonic::{Request, Response, Status, Streaming};
 use crate::console::{self, Console};
 use crate::driver::Tools;
 use crate::host_check::Checks;
-use crate::image::{self, Copies};
+use crate::image::{self, Copies, Downloading};
 use crate::migration::{self, Watch};
 use crate::scheduler::Begun;
 use crate::supervisor::Handle;
@@ -193,6 +194,17 @@ impl ConductorService for ConductorApi {
         let api = self.for_user(&request);
         let image = Some(image::add(api.tools, request.into_inner()).await?);
         Ok(Response::new(AddImageResponse { image }))
+    }
+
+    type DownloadImageStream = Downloading;
+
+    async fn download_image(
+        &self,
+        request: Request<DownloadImageRequest>,
+    ) -> Result<Response<Self::DownloadImageStream>, Status> {
+        let api = self.for_user(&request);
+        let download = image::download(api.tools, request.into_inner(), self.stopping.clone());
+        Ok(Response::new(download.await?))
     }
 
     type CopyImageStream = Copies;

@@ -150,6 +150,7 @@ pub(super) const TABLE: &[Row] = &[
             ("ForceCompleteMigration", O),
             ("CheckHosts", O),
             ("AddImage", O),
+            ("DownloadImage", O),
             ("CopyImage", O),
         ],
     ),

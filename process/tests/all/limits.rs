@@ -13,13 +13,14 @@ use prost_types::{FileDescriptorSet, MethodDescriptorProto};
 const HISTORY: &str = "berth.event.v1.EventService/GetHistory";
 
 /// Responses of several messages that end by themselves.
-const FINITE: [&str; 7] = [
+const FINITE: [&str; 8] = [
     HISTORY,
     "berth.agent.v1.ComputeAgentService/DownloadImage",
     "berth.agent.v1.ComputeAgentService/ReadDisks",
     "berth.agent.v1.ComputeAgentService/ReadImage",
     "berth.cluster.v1.ClusterService/Backup",
     "berth.conductor.v1.ConductorService/CopyImage",
+    "berth.conductor.v1.ConductorService/DownloadImage",
     "berth.placement.v1.PlacementService/FindAllocationCandidates",
 ];
 

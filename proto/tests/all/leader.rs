@@ -19,14 +19,15 @@ use berth_proto::conductor::v1::{
     AbortMigrationRequest, AbortMigrationResponse, AddImageRequest, AddImageResponse,
     AttachConsoleRequest, AttachConsoleResponse, CheckHostsRequest, CheckHostsResponse,
     ConfirmResizeRequest, ConfirmResizeResponse, CopyImageRequest, CopyImageResponse,
-    CreateVmRequest, CreateVmResponse, DeleteVmRequest, DeleteVmResponse, DrainHostRequest,
-    DrainHostResponse, EvacuateVmRequest, EvacuateVmResponse, FenceHostRequest, FenceHostResponse,
-    ForceCompleteMigrationRequest, ForceCompleteMigrationResponse, GetServiceInfoRequest,
-    GetServiceInfoResponse, MigrateVmRequest, MigrateVmResponse, ReadConsoleRequest,
-    ReadConsoleResponse, RebootVmRequest, RebootVmResponse, RebuildVmRequest, RebuildVmResponse,
-    ResizeVmRequest, ResizeVmResponse, RevertResizeRequest, RevertResizeResponse, ShelveVmRequest,
-    ShelveVmResponse, SnapshotVmRequest, SnapshotVmResponse, StartVmRequest, StartVmResponse,
-    StopVmRequest, StopVmResponse, UnshelveVmRequest, UnshelveVmResponse, WatchMigrationRequest,
+    CreateVmRequest, CreateVmResponse, DeleteVmRequest, DeleteVmResponse, DownloadImageRequest,
+    DownloadImageResponse, DrainHostRequest, DrainHostResponse, EvacuateVmRequest,
+    EvacuateVmResponse, FenceHostRequest, FenceHostResponse, ForceCompleteMigrationRequest,
+    ForceCompleteMigrationResponse, GetServiceInfoRequest, GetServiceInfoResponse,
+    MigrateVmRequest, MigrateVmResponse, ReadConsoleRequest, ReadConsoleResponse, RebootVmRequest,
+    RebootVmResponse, RebuildVmRequest, RebuildVmResponse, ResizeVmRequest, ResizeVmResponse,
+    RevertResizeRequest, RevertResizeResponse, ShelveVmRequest, ShelveVmResponse,
+    SnapshotVmRequest, SnapshotVmResponse, StartVmRequest, StartVmResponse, StopVmRequest,
+    StopVmResponse, UnshelveVmRequest, UnshelveVmResponse, WatchMigrationRequest,
     WatchMigrationResponse,
 };
 use berth_proto::convert::agent::FencedCall;
@@ -203,6 +204,16 @@ impl ConductorService for Service {
         _: Request<Streaming<AddImageRequest>>,
     ) -> Result<Response<AddImageResponse>, Status> {
         Err(Status::unimplemented("not served here"))
+    }
+
+    type DownloadImageStream =
+        Pin<Box<dyn Stream<Item = Result<DownloadImageResponse, Status>> + Send>>;
+
+    async fn download_image(
+        &self,
+        _: Request<DownloadImageRequest>,
+    ) -> Result<Response<Self::DownloadImageStream>, Status> {
+        unreachable!("not called")
     }
 
     type CopyImageStream = Pin<Box<dyn Stream<Item = Result<CopyImageResponse, Status>> + Send>>;

@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use berth_domain::host::{Host, Liveness};
-use berth_domain::image::{Image, ImageContent};
+use berth_domain::image::{Image, ImageContent, ImageDownload};
 use berth_domain::name::{HostName, ImageName};
 use berth_domain::refusal::{Code, Refusal};
 use berth_domain::version::Feature;
@@ -53,28 +53,68 @@ pub(crate) async fn add(
 ) -> Result<wire::Image, Status> {
     let open = first(&mut inbound).await?;
     read_optional_sha256(&open.sha256, "open.sha256")?;
-    let host = first_host(&tools, &open).await?;
+    let host = first_host(&tools, &open.host, "open.host").await?;
     // Seen to its end even if the user disconnects.
     let adding = tokio::spawn(async move {
-        let image = tools.scheduler.create_image(wire::CreateImageRequest {
+        let request = wire::CreateImageRequest {
             name: open.name.clone(),
             format: open.format,
             properties: open.properties.clone(),
             project: open.project.clone(),
             request_id: String::new(),
-        });
-        let image = image.await.map_err(|refusal| to_status(&refusal))?;
-        let added = fill(&tools, &image, &host, open, inbound).await;
-        if added.is_err() {
-            abandon(&tools, &image).await;
-        }
-        added
+        };
+        begin(&tools, &host, request, None, async |grant| {
+            put(&tools, &host, open, grant, inbound).await
+        })
+        .await
     });
     adding.await.unwrap_or_else(|_| {
         Err(Status::internal(
             "the conductor failed while it added the image",
         ))
     })
+}
+
+/// Records an image, has `transfer` bring it to its first host under the grant, and records what is in it. What is
+/// not completed is removed.
+pub(super) async fn begin(
+    tools: &Tools,
+    host: &Host,
+    request: wire::CreateImageRequest,
+    download: Option<&ImageDownload>,
+    transfer: impl AsyncFnOnce(Option<SignedGrant>) -> Result<ImageContent, Status>,
+) -> Result<wire::Image, Status> {
+    let image = tools.scheduler.create_image(request).await;
+    let image = image.map_err(|refusal| to_status(&refusal))?;
+    let added = async {
+        let grant = granted(tools, &image, download).await?;
+        let content = transfer(grant).await?;
+        let completed = tools.scheduler.complete_image(&image, &content, &host.name);
+        completed.await.map_err(|refusal| to_status(&refusal))
+    };
+    let added = added.await;
+    if added.is_err() {
+        abandon(tools, &image).await;
+    }
+    added
+}
+
+/// Returns the grant to bring an image to its first host.
+async fn granted(
+    tools: &Tools,
+    image: &Image,
+    download: Option<&ImageDownload>,
+) -> Result<Option<SignedGrant>, Status> {
+    let which = Which::Name(&image.name);
+    let granted = match download {
+        Some(download) => tools.scheduler.grant_download(which, download).await,
+        None => tools.scheduler.grant_image(which).await,
+    };
+    let granted = granted.map_err(|refusal| to_status(&refusal))?;
+    match granted.image.uid == image.uid {
+        true => Ok(granted.grant),
+        false => Err(to_status(&berth_domain::image::not_found(&image.name))),
+    }
 }
 
 /// Returns what opens a call.
@@ -92,12 +132,12 @@ async fn first(inbound: &mut Streaming<AddImageRequest>) -> Result<Open, Status>
 }
 
 /// Returns the host that is to have an image first: the named one, or one that reports.
-async fn first_host(tools: &Tools, open: &Open) -> Result<Host, Status> {
+pub(super) async fn first_host(tools: &Tools, host: &str, field: &str) -> Result<Host, Status> {
     let is_good = |host: &Host| {
         let can = host.report.service_version.can(Feature::Images);
         host.liveness == Liveness::Up && host.report.runs_guests() && can
     };
-    let name: Option<HostName> = field::optional_name(&open.host, "open.host")?;
+    let name: Option<HostName> = field::optional_name(host, field)?;
     if let Some(name) = name {
         let host = tools.scheduler.host(&name).await;
         let host = host.map_err(|refusal| to_status(&refusal))?;
@@ -121,27 +161,6 @@ async fn first_host(tools: &Tools, open: &Open) -> Result<Host, Status> {
 pub(super) fn no_host(message: String) -> Status {
     let refusal = Refusal::new(Code::FailedPrecondition, "NO_HOST_FOR_IMAGE", message);
     to_status(&refusal.with_hint("see `berth host list`"))
-}
-
-/// Has the first host take an image, and records what is in it.
-async fn fill(
-    tools: &Tools,
-    image: &Image,
-    host: &Host,
-    open: Open,
-    inbound: Streaming<AddImageRequest>,
-) -> Result<wire::Image, Status> {
-    let granted = tools.scheduler.grant_image(Which::Name(&image.name)).await;
-    let granted = granted.map_err(|refusal| to_status(&refusal))?;
-    if granted.image.uid != image.uid {
-        return Err(to_status(&berth_domain::image::not_found(&image.name)));
-    }
-    let content = put(tools, host, open, granted.grant, inbound).await?;
-    let completed = tools
-        .scheduler
-        .complete_image(image, &content, &host.name)
-        .await;
-    completed.map_err(|refusal| to_status(&refusal))
 }
 
 /// Passes an image on to the agent of its first host.

@@ -1,7 +1,7 @@
 //! What is recorded of images, and what is granted with them.
 
 use berth_domain::id::ImageUid;
-use berth_domain::image::{Image, ImageContent, ImageFile};
+use berth_domain::image::{Image, ImageContent, ImageDownload, ImageFile};
 use berth_domain::name::{HostName, ImageName};
 use berth_domain::refusal::Refusal;
 use berth_proto::convert::{ResourceName as _, field};
@@ -93,8 +93,26 @@ impl Scheduler {
 
     /// Returns an image with what agents need of it.
     pub(crate) async fn grant_image(&self, which: Which<'_>) -> Result<GrantedImage, Refusal> {
+        self.grant(which, None).await
+    }
+
+    /// Returns an image with what an agent needs to download it.
+    pub(crate) async fn grant_download(
+        &self,
+        which: Which<'_>,
+        download: &ImageDownload,
+    ) -> Result<GrantedImage, Refusal> {
+        self.grant(which, Some(download)).await
+    }
+
+    async fn grant(
+        &self,
+        which: Which<'_>,
+        download: Option<&ImageDownload>,
+    ) -> Result<GrantedImage, Refusal> {
         let mut request = wire::GrantImageRequest {
             conductor: self.name.resource_name(),
+            download: download.map(Into::into),
             ..wire::GrantImageRequest::default()
         };
         match which {
