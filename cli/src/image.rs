@@ -1,7 +1,9 @@
 //! `berth image`: images of the cluster.
 //!
-//! Not here: how a file goes to the cluster (`upload`).
+//! Not here: how a file goes to the cluster (`upload`), and how a host downloads one (`download`).
 
+mod download;
+mod progress;
 mod upload;
 
 use berth_domain::image::{Image, ImageFile};
@@ -34,7 +36,10 @@ pub(crate) const COLUMNS: Columns<5, 4> = Columns {
 pub async fn run(session: &Session, verb: Verb) -> anyhow::Result<()> {
     match verb {
         Verb::Add(options) => {
-            let image = upload::add(session, &options).await?;
+            let image = match &options.url {
+                Some(url) => download::add(session, &options, url).await?,
+                None => upload::add(session, &options).await?,
+            };
             show_one(session, &image, None)
         }
         Verb::List => list(session).await,

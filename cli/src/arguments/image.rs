@@ -11,7 +11,7 @@ use super::{InProject, key_value};
 /// Verbs of images.
 #[derive(Debug, Subcommand)]
 pub enum Image {
-    /// Add an image from a file, from standard input or from a host's image directory
+    /// Add an image from a file, from standard input, from a URL or from a host's image directory
     Add(ImageAdd),
     /// List all images
     List,
@@ -57,7 +57,10 @@ Example: add a file and boot from it, on whichever host:
   berth image add debian-12 --file debian-12-generic-amd64.qcow2
   berth vm create web --flavor small --disk debian-12:4
 
-Example: from another server, compared with the publisher's checksum:
+Example: a host downloads it, and compares it with the publisher's checksum:
+  berth image add debian-12 --url https://example.org/d12.qcow2 --sha256 HEX
+
+Example: from a server that the hosts do not reach, or with a password:
   curl -fsSL https://example.org/debian-12.qcow2 |
       berth image add debian-12 --file - --format qcow2 --sha256 HEX
 
@@ -68,13 +71,16 @@ Example: a snapshot, so that other hosts can boot from it:
 The format is never determined from the file. Without --format it follows from
 the name of the file: qcow2 if that ends with .qcow2, else raw. The image is
 refused if it is not what it is declared to be.")]
-#[command(group = ArgGroup::new("source").required(true).args(["file", "host_file"]))]
+#[command(group = ArgGroup::new("source").required(true).args(["file", "url", "host_file"]))]
 pub struct ImageAdd {
     /// Name of the image
     pub image: String,
     /// File with the image, or `-` for standard input
     #[arg(long, value_name = "FILE")]
     pub file: Option<PathBuf>,
+    /// URL that a host downloads it from, with https or http
+    #[arg(long, value_name = "URL")]
+    pub url: Option<String>,
     /// File in the image directory of --host
     #[arg(long, value_name = "FILE", requires = "host")]
     pub host_file: Option<String>,

@@ -5,11 +5,9 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use berth_domain::refusal::{Code, Refusal};
-use berth_domain::transfer::{Amount, Phase, TransferProgress};
 use berth_domain::version::TOO_OLD;
 use berth_domain::vm::DiskFormat;
 use berth_proto::conductor::v1::AddImageRequest;
@@ -22,14 +20,11 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
+use super::progress::ProgressLine;
 use crate::arguments::ImageAdd;
-use crate::bar::Bar;
 use crate::output;
 use crate::session::{Session, not_begun, resource};
 use crate::usage::Usage;
-
-/// How often the progress is drawn.
-const DRAW_PERIOD: Duration = Duration::from_millis(100);
 
 /// How many parts may be on their way.
 const AHEAD_MAX: usize = 4;
@@ -117,7 +112,8 @@ fn format(options: &ImageAdd) -> anyhow::Result<DiskFormat> {
     }
 }
 
-fn suggested(name: &Path) -> DiskFormat {
+/// Returns the format that the name of a file suggests.
+pub(super) fn suggested(name: &Path) -> DiskFormat {
     match name.extension().is_some_and(|end| end == "qcow2") {
         true => DiskFormat::Qcow2,
         false => DiskFormat::Raw,
@@ -204,21 +200,17 @@ fn next(reader: &mut dyn Read) -> io::Result<Vec<u8>> {
 
 /// How far it is, where the length is known.
 struct Progress {
-    bar: Bar,
-    begun: Instant,
+    line: ProgressLine,
     total: Option<u64>,
     sent: u64,
-    drawn: Option<Instant>,
 }
 
 impl Progress {
     fn new(total: Option<u64>) -> Self {
         Self {
-            bar: Bar::new(),
-            begun: Instant::now(),
+            line: ProgressLine::new(),
             total,
             sent: 0,
-            drawn: None,
         }
     }
 
@@ -234,30 +226,8 @@ impl Progress {
 
     fn add(&mut self, count: u64) {
         self.sent += count;
-        let is_due = self
-            .drawn
-            .is_none_or(|drawn| drawn.elapsed() >= DRAW_PERIOD);
-        let Some(total) = self.total.filter(|_| is_due) else {
-            return;
-        };
-        self.drawn = Some(Instant::now());
-        let elapsed_ms = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let remaining = total.saturating_sub(self.sent);
-        let bytes_per_s = self.sent.saturating_mul(1000) / elapsed_ms.max(1);
-        let progress = TransferProgress {
-            phase: Phase::PreCopy,
-            memory: Amount::default(),
-            disk: Amount {
-                total,
-                processed: self.sent,
-                remaining,
-            },
-            dirty_bytes_per_s: 0,
-            bytes_per_s,
-            elapsed_ms,
-            downtime_ms: 0,
-            iteration: 0,
-        };
-        self.bar.show(&progress, None);
+        if let Some(total) = self.total {
+            self.line.show(self.sent, total);
+        }
     }
 }

@@ -71,6 +71,7 @@ pub(super) const COMMANDS: &[&str] = &[
     "aggregate set x a=b",
     "availability-zone list",
     "image add x --host h1 --host-file a.img",
+    "image add x --url https://a.example/a.img",
     "image list",
     "image show x",
     "image copy x h1 h2",
