@@ -5,6 +5,8 @@
 //! Method: real processes on loopback with simulated hypervisors and real files; the files of every host
 //! are compared after each step.
 
+mod urls;
+
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -12,7 +14,9 @@ use std::time::{Duration, Instant};
 
 use berth_proto::agent::v1::compute_agent_service_client::ComputeAgentServiceClient;
 use berth_proto::agent::v1::put_image_request::{Open as PutOpen, Request as Put};
-use berth_proto::agent::v1::{FetchImageRequest, PutImageRequest, ReadImageRequest};
+use berth_proto::agent::v1::{
+    DownloadImageRequest, FetchImageRequest, PutImageRequest, ReadImageRequest,
+};
 use berth_proto::client::channel;
 use berth_proto::conductor::v1::add_image_request::{Open, Request as Add};
 use berth_proto::conductor::v1::conductor_service_client::ConductorServiceClient;
@@ -452,8 +456,12 @@ fn nothing_is_done_without_a_grant() {
                 source: "hosts/h1".to_owned(),
                 source_address: address.clone(),
             };
+            let download = DownloadImageRequest {
+                grant: grant.clone(),
+            };
             [
                 agent.put_image(tokio_stream::iter([open])).await.map(drop),
+                agent.download_image(download).await.map(drop),
                 agent.fetch_image(fetch).await.map(drop),
                 agent.read_image(ReadImageRequest { grant }).await.map(drop),
             ]
