@@ -12,6 +12,9 @@ pub struct Common {
     /// Read the configuration from this TOML file; flags override it
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+    /// Check the configuration, print what is wrong with it, and end
+    #[arg(long)]
+    pub check_config: bool,
     /// Advertise this address for other programs to dial, if it differs from the listening address
     #[arg(long, value_name = "HOST:PORT")]
     pub advertise: Option<String>,

@@ -78,12 +78,13 @@ pub type Shutdown = BoxFuture<'static, ()>;
 
 /// Runs a server from its command line; the first argument is the program's name.
 ///
-/// `configure` derives the configuration from the flags, `log` returns its logging section,
-/// `serve` does the work until the shutdown completes, and `explain` knows what to do about the
-/// error that ends it.
+/// `configure` derives the configuration from the flags, `only_checks` returns whether that is all that
+/// is requested, `log` returns the logging section, `serve` does the work until the shutdown completes,
+/// and `explain` knows what to do about the error that ends it.
 pub fn main<F: Parser, C, E: Error + 'static>(
     arguments: Vec<OsString>,
     configure: fn(&F) -> Result<C, Faults>,
+    only_checks: fn(&F) -> bool,
     log: fn(&C) -> &Log,
     serve: fn(C, Shutdown) -> BoxFuture<'static, Result<(), E>>,
     explain: Explain<E>,
@@ -111,6 +112,10 @@ pub fn main<F: Parser, C, E: Error + 'static>(
     };
     if let Err(message) = log(&config).start() {
         return wrong(&message);
+    }
+    // After the log, whose filter is part of the configuration.
+    if only_checks(&flags) {
+        return print(Ok("the configuration is valid\n".to_owned()));
     }
     report_aborting_panics(explain(&Cause::Panic));
     let open_files = open_files::raise();

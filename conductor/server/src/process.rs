@@ -19,6 +19,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
     berth_process::main(
         arguments,
         Flags::config,
+        |flags| flags.common.check_config,
         |config: &Config| &config.log,
         server::run,
         explain,

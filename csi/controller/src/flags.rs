@@ -19,6 +19,9 @@ pub struct Flags {
     /// Read the configuration from this TOML file; flags override it
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+    /// Check the configuration, print what is wrong with it, and end
+    #[arg(long)]
+    pub check_config: bool,
     /// Serve the Container Storage Interface on this Unix socket [default: unix:///run/berth/csi-controller/csi.sock]
     #[arg(long, value_name = "ENDPOINT")]
     pub csi_endpoint: Option<String>,

@@ -22,6 +22,9 @@ pub struct Flags {
     /// Read the configuration from this TOML file; flags override it
     #[arg(long, value_name = "FILE", global = true)]
     pub config: Option<PathBuf>,
+    /// Check the configuration, print what is wrong with it, and end
+    #[arg(long)]
+    pub check_config: bool,
     /// Deploy with this scheduler what names none; give several separated by commas or by repeating the option
     #[arg(long, value_name = "HOST:PORT", value_delimiter = ',', global = true)]
     pub scheduler: Vec<String>,

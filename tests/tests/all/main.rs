@@ -12,6 +12,7 @@ mod agent_reality;
 mod apply;
 mod backup;
 mod bad_input;
+mod check_config;
 mod console;
 mod cpu_models;
 mod dead_in_migration;
