@@ -76,7 +76,7 @@ pub use nodes::{
     set_pages,
 };
 pub use prerequisites::{
-    CSI_SANITY, LONG, Missing, Need, axe_core, placement_python, python_client,
+    CSI_SANITY, LONG, Missing, Need, ansible_playbook, axe_core, placement_python, python_client,
 };
 pub use process::Process;
 pub use small_disk::{Filler, SmallDisk};

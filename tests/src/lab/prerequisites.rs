@@ -56,6 +56,8 @@ pub enum Need {
     SmallDisk,
     /// Machines in namespaces that boot Debian's systemd, and what makes packages.
     Systemd,
+    /// Ansible, and SSH to machines.
+    Ansible,
     /// The public suite of the Container Storage Interface, which is built by hand.
     CsiSanity,
     /// Minutes of all CPUs: not in every run (`tests/long/README.md`).
@@ -158,6 +160,12 @@ impl Need {
                 .into_iter()
                 .try_for_each(require_program)
             }
+            Self::Ansible => {
+                ["ssh", "ssh-keygen"]
+                    .into_iter()
+                    .try_for_each(require_program)?;
+                ansible()
+            }
             Self::CsiSanity => csi_sanity(),
             Self::LongRun => long_run(),
         }
@@ -182,6 +190,7 @@ impl Need {
             | Self::LoopDevices
             | Self::SmallDisk
             | Self::Systemd
+            | Self::Ansible
             | Self::CsiSanity
             | Self::LongRun => false,
         }
@@ -268,6 +277,23 @@ fn python_client_tools() -> Result<(), Missing> {
         false => Err(Missing::package(format!(
             "{} lacks what the Python client is built with",
             directory.display()
+        ))),
+    }
+}
+
+/// Returns the program of Ansible that runs playbooks.
+#[must_use]
+pub fn ansible_playbook() -> PathBuf {
+    image::cache_directory().join("ansible/bin/ansible-playbook")
+}
+
+fn ansible() -> Result<(), Missing> {
+    let program = ansible_playbook();
+    match program.is_file() {
+        true => Ok(()),
+        false => Err(Missing::package(format!(
+            "{} is missing",
+            program.display()
         ))),
     }
 }

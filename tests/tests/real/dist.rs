@@ -14,6 +14,9 @@ use serde_json::Value;
 use crate::PROGRAMS;
 use crate::packages::{build, run, shown};
 
+/// All formats.
+const ALL: &str = "deb,oci";
+
 /// Goal: what is released is the same wherever it is made, and whole. Method: it is made twice of the same programs, in
 /// different places; each of its parts is looked at with the tool that its users have.
 ///
@@ -22,14 +25,14 @@ pub(crate) fn what_is_made_is_sound() {
     let folder = tempfile::tempdir().expect("a folder");
     let programs = small_programs(&folder.path().join("programs"));
     let [one, other] = ["one", "other"].map(|name| folder.path().join(name));
-    let made = build(&programs, &one);
+    let made = build(&programs, &one, ALL);
     let names: BTreeSet<String> = made.iter().map(|path| name(path)).collect();
     assert_eq!(
         names,
         files(&one),
         "all that is made is named, and nothing else"
     );
-    same_bytes(&one, &build(&programs, &other));
+    same_bytes(&one, &build(&programs, &other, ALL));
     let sums = checksums(&one);
     let packages: Vec<&PathBuf> = made
         .iter()
@@ -50,9 +53,14 @@ pub(crate) fn what_is_made_is_sound() {
 
 /// Puts a program of this machine under the name of each of ours, beside the one that describes ours.
 fn small_programs(folder: &Path) -> PathBuf {
+    programs_of(Path::new("/bin/echo"), folder)
+}
+
+/// Makes a folder of a copy of a small program under the name of each of ours, and the one that describes ours.
+pub(crate) fn programs_of(small: &Path, folder: &Path) -> PathBuf {
     fs::create_dir(folder).expect("a folder");
     for program in IN_IMAGE.iter().chain(&["berth-compute-agent"]) {
-        let _ = fs::copy("/bin/echo", folder.join(program)).expect("a copy");
+        let _ = fs::copy(small, folder.join(program)).expect("a copy");
     }
     let described = folder.join("berth-dist");
     std::os::unix::fs::symlink(PROGRAMS, described).expect("a link");

@@ -14,6 +14,7 @@
 //! Where a test needs a program inside a machine of its own, or one that it can kill, that is this
 //! program in another role.
 
+mod ansible;
 mod browser;
 mod cpu_models;
 mod disk_images;
@@ -46,9 +47,9 @@ mod watchdog;
 use std::process::ExitCode;
 
 use berth_tests::lab::Need::{
-    Browser, CsiSanity, Curl, FileSystems, Hypervisor, Libvirt, LongRun, LoopDevices, Namespaces,
-    Nodes, PersistentMemory, PlacementSuite, Prometheus, PythonClient, QemuImg, SmallDisk, Systemd,
-    TwoCpus,
+    Ansible, Browser, CsiSanity, Curl, FileSystems, Hypervisor, Libvirt, LongRun, LoopDevices,
+    Namespaces, Nodes, PersistentMemory, PlacementSuite, Prometheus, PythonClient, QemuImg,
+    SmallDisk, Systemd, TwoCpus,
 };
 use harness::{ROLE, Test};
 
@@ -102,6 +103,7 @@ const TESTS: &[Test] = &[
     test!(packages::every_service_is_confined, [Systemd]),
     test!(dist::what_is_made_is_sound, [Systemd]),
     test!(packages::three_machines_are_installed_upgraded_and_purged, [Systemd]),
+    test!(ansible::the_playbook_installs_a_cluster_and_changes_what_it_must, [Systemd, Ansible]),
 
     test!(full_disk::a_full_disk_is_told_at_the_start, [SmallDisk]),
 

@@ -34,14 +34,15 @@ pub(crate) fn run(command: &mut Command) -> String {
     printed
 }
 
-/// Makes everything that is released of the programs in a directory, and returns its files.
-pub(crate) fn build(programs: &Path, out: &Path) -> Vec<PathBuf> {
+/// Makes what is released of the programs in a directory, in these formats, and returns its files.
+pub(crate) fn build(programs: &Path, out: &Path, formats: &str) -> Vec<PathBuf> {
     let made = run(Command::new(format!("{TOP}/deploy/packages/build"))
         .arg("--programs")
         .arg(programs)
         .arg("--out")
         .arg(out)
-        .args(["--compression", "none"]));
+        .args(["--formats", formats, "--compression", "none"])
+        .env("BERTH_PROGRAMS", PROGRAMS));
     made.lines().map(PathBuf::from).collect()
 }
 
@@ -92,7 +93,7 @@ pub(crate) fn three_machines_are_installed_upgraded_and_purged() {
     let lab = Lab::builder().machine("m1").machine("m2").machine("m3");
     let lab = lab.start().expect("three machines");
     let folder = lab.directory().join("packages");
-    let made = build(Programs::new(PROGRAMS).directory(), &folder);
+    let made = build(Programs::new(PROGRAMS).directory(), &folder, "deb,oci");
     let packages = packages(&made);
     let names: Vec<&String> = packages.keys().collect();
     assert_eq!(
