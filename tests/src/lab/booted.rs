@@ -93,13 +93,14 @@ pub struct Booted {
 }
 
 /// Returns the archive of a Debian with systemd.
-fn archive() -> PathBuf {
+#[must_use]
+pub fn debian_archive() -> PathBuf {
     cache_directory().join("debian.tar")
 }
 
 /// Looks for what it takes.
 pub(super) fn prerequisites() -> Result<(), Missing> {
-    let path = archive();
+    let path = debian_archive();
     if !path.is_file() {
         let reason = format!("there is no Debian to boot at {}", path.display());
         return Err(Missing::package(reason));
@@ -131,12 +132,12 @@ impl Booted {
             .arg("-C")
             .arg(&root)
             .arg("-xf")
-            .arg(archive())
+            .arg(debian_archive())
             .status()?;
         ensure!(
             unpacked.success(),
             "{} cannot be unpacked",
-            archive().display()
+            debian_archive().display()
         );
         let lab = directory.parent().and_then(Path::file_name);
         let lab = lab.context("a lab has a directory")?.to_string_lossy();

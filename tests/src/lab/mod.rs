@@ -64,7 +64,7 @@ use std::net::Ipv4Addr;
 use anyhow::{Context as _, Result, ensure};
 use berth_tls::authority::{self, Authority};
 
-pub use booted::Booted;
+pub use booted::{Booted, debian_archive};
 pub use console::Console;
 pub use daemons::Thread;
 pub use forward::Forward;

@@ -56,6 +56,8 @@ pub enum Need {
     SmallDisk,
     /// Machines in namespaces that boot Debian's systemd, and what makes packages.
     Systemd,
+    /// What makes and installs rpm packages.
+    Rpm,
     /// Ansible, and SSH to machines.
     Ansible,
     /// The public suite of the Container Storage Interface, which is built by hand.
@@ -160,6 +162,9 @@ impl Need {
                 .into_iter()
                 .try_for_each(require_program)
             }
+            Self::Rpm => ["rpm", "rpmbuild"]
+                .into_iter()
+                .try_for_each(require_program),
             Self::Ansible => {
                 ["ssh", "ssh-keygen"]
                     .into_iter()
@@ -190,6 +195,7 @@ impl Need {
             | Self::LoopDevices
             | Self::SmallDisk
             | Self::Systemd
+            | Self::Rpm
             | Self::Ansible
             | Self::CsiSanity
             | Self::LongRun => false,

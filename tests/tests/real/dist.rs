@@ -15,7 +15,7 @@ use crate::PROGRAMS;
 use crate::packages::{build, run, shown};
 
 /// All formats.
-const ALL: &str = "deb,oci";
+const ALL: &str = "deb,rpm,oci";
 
 /// Goal: what is released is the same wherever it is made, and whole. Method: it is made twice of the same programs, in
 /// different places; each of its parts is looked at with the tool that its users have.

@@ -38,6 +38,7 @@ mod pmem;
 mod process_tree;
 mod prometheus;
 mod python;
+mod rpm;
 mod site;
 mod system;
 mod three_machines;
@@ -48,7 +49,7 @@ use std::process::ExitCode;
 
 use berth_tests::lab::Need::{
     Ansible, Browser, CsiSanity, Curl, FileSystems, Hypervisor, Libvirt, LongRun, LoopDevices,
-    Namespaces, Nodes, PersistentMemory, PlacementSuite, Prometheus, PythonClient, QemuImg,
+    Namespaces, Nodes, PersistentMemory, PlacementSuite, Prometheus, PythonClient, QemuImg, Rpm,
     SmallDisk, Systemd, TwoCpus,
 };
 use harness::{ROLE, Test};
@@ -101,7 +102,8 @@ const TESTS: &[Test] = &[
     test!(prometheus::every_alert_fires_for_its_cause_and_clears, [Prometheus, LoopDevices, FileSystems]),
 
     test!(packages::every_service_is_confined, [Systemd]),
-    test!(dist::what_is_made_is_sound, [Systemd]),
+    test!(dist::what_is_made_is_sound, [Systemd, Rpm]),
+    test!(rpm::they_have_what_the_debian_packages_have, [Systemd, Rpm]),
     test!(packages::three_machines_are_installed_upgraded_and_purged, [Systemd]),
     test!(ansible::the_playbook_installs_a_cluster_and_changes_what_it_must, [Systemd, Ansible]),
 
