@@ -2,7 +2,7 @@
 //!
 //! A URL may be one that its user was given, and its server may redirect to any other; what answers becomes an
 //! image that guests read. So what only this host reaches is not reached: its own services, its link, and
-//! what its cloud tells machines about themselves. Private addresses are reached, as mirrors have them, and
+//! what its cloud reports to machines of themselves. Private addresses are reached, as mirrors have them, and
 //! those who may add images may attach guests to networks anyway; an operator excludes those of services.
 //!
 //! Not here: how a name is resolved. Invariant: the address that is checked is the one that is connected to.
@@ -22,7 +22,7 @@ pub(super) enum Kind {
     Never(&'static str),
 }
 
-/// What clouds tell machines about themselves, credentials among it, at addresses that are not link-local.
+/// Metadata services of clouds, which serve credentials too, at addresses that are not link-local.
 const METADATA: [IpAddr; 5] = [
     IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
     IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
